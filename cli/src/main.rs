@@ -1,0 +1,2 @@
+//! The `rsocket` command.
+fn main() {}

@@ -1,0 +1,239 @@
+//! The provider contract: what a transport must offer so that the stream protocol can run over it.
+//!
+//! A [`Fabric`] makes connections and reports their fate as [`Event`]s; an [`Endpoint`] is one connection's queue pair
+//! with its registered memory. Both are object-safe and picked per connection at run time. Contract tests
+//! (`fabric/contract.rs`) run over every fabric.
+//!
+//! Who may call: connection management ([`Fabric::events`], dropping an endpoint) belongs to the service thread; an
+//! endpoint lives behind the engine lock of its socket (DESIGN: lock 4), and nothing here blocks.
+
+use core::net::SocketAddr;
+use std::os::fd::RawFd;
+
+pub mod region;
+pub mod sim;
+pub mod verbs;
+
+pub use region::Region;
+
+use crate::{
+    error::Result,
+    work::{Completion, ExposedMemory, MessageMode, WorkRequest},
+};
+
+/// Which fabric carries a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FabricKind {
+    /// InfiniBand, RoCE or iWARP through librdmacm and libibverbs.
+    Verbs,
+    /// The simulated fabric of the tests.
+    Sim,
+}
+
+/// Names a connection or a listener between a socket and its fabric. Never reused within a process; 0 is nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Token(pub u64);
+
+/// What an endpoint is made with. The fabric may lower queue sizes and `inline` to the device's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointConfig {
+    /// Data and control work requests that may be outstanding at once (`sq_size`).
+    pub send_queue: u32,
+    /// Receives to keep room for (`rq_size` plus slack for control messages and late reposting).
+    pub receive_queue: u32,
+    /// Wanted inline size in bytes.
+    pub inline: u32,
+    /// Size of the receive area in bytes; a multiple of 2.
+    pub receive_bytes: u32,
+    /// Size of the send area in bytes.
+    pub send_bytes: u32,
+    /// Size of the target list and the iomap table in bytes.
+    pub target_bytes: u32,
+}
+
+/// What the fabric made of an [`EndpointConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointLimits {
+    /// See [`EndpointConfig::send_queue`].
+    pub send_queue: u32,
+    /// See [`EndpointConfig::receive_queue`].
+    pub receive_queue: u32,
+    /// Payloads up to this size are copied when posted and need not stay unchanged.
+    pub inline: u32,
+    /// How messages travel.
+    pub mode: MessageMode,
+}
+
+/// One connection's queue pair, completion queue and memory.
+///
+/// Dropping it destroys the connection at once; [`Endpoint::disconnect`] first ends it in an orderly way.
+pub trait Endpoint: Send {
+    /// Which fabric this is.
+    fn kind(&self) -> FabricKind;
+
+    /// What was granted.
+    fn limits(&self) -> EndpointLimits;
+
+    /// Events of this endpoint carry this token from now on.
+    fn set_token(&mut self, token: Token);
+
+    /// Starts the connection with this private data; ends in [`Event::Established`] or [`Event::Failed`].
+    /// Only for an endpoint that came with [`Event::Ready`]. Receives must have been posted before.
+    fn connect(&mut self, private_data: &[u8]) -> Result<()>;
+
+    /// Accepts with this private data; ends in [`Event::Established`] or [`Event::Failed`].
+    /// Only for an endpoint that came with [`Event::Incoming`]. Receives must have been posted before.
+    fn accept(&mut self, private_data: &[u8]) -> Result<()>;
+
+    /// Refuses an incoming connection.
+    fn reject(&mut self);
+
+    /// Starts the orderly end: the peer gets a disconnected event after what was posted before. No error if it is over already.
+    fn disconnect(&mut self);
+
+    /// Posts work requests in order, all or none: on an error the connection is to be given up.
+    /// The caller never has more outstanding than `limits().send_queue`.
+    fn post_sends(&mut self, work: &[WorkRequest]) -> Result<()>;
+
+    /// Posts `count` receives. The caller never has more outstanding than `limits().receive_queue`.
+    fn post_receives(&mut self, count: u32) -> Result<()>;
+
+    /// Takes completions in order into `out` and returns how many. 0: there are none now. Never blocks.
+    fn poll(&mut self, out: &mut [Completion]) -> usize;
+
+    /// Asks for one event on [`Endpoint::event_fd`] at the next completion. What completed before may not be announced: poll again afterwards.
+    fn arm(&mut self) -> Result<()>;
+
+    /// The descriptor that becomes readable when an armed completion queue gets a completion. Stays the endpoint's.
+    /// `None` where the fabric has no descriptors (simulation).
+    fn event_fd(&self) -> Option<RawFd>;
+
+    /// Takes all announced events off [`Endpoint::event_fd`], so that it is no longer readable. The queue is unarmed afterwards
+    /// if there was one.
+    fn clear_events(&mut self);
+
+    /// What the peer may write, for the connect record.
+    fn exposed(&self) -> ExposedMemory;
+
+    /// The receive area (written by the peer: hostile).
+    fn receive_area(&self) -> &Region;
+
+    /// The send area.
+    fn send_area(&self) -> &Region;
+
+    /// The target list and iomap table (written by the peer: hostile).
+    fn target_area(&self) -> &Region;
+
+    /// Own address of the connection.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// The peer's address.
+    fn peer_addr(&self) -> SocketAddr;
+}
+
+/// A listening address. Dropping it stops listening; connections that came in before are not touched.
+pub trait Listening: Send {
+    /// The address that is listened on.
+    fn local_addr(&self) -> SocketAddr;
+}
+
+/// What to connect.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectTo {
+    /// The peer.
+    pub peer: SocketAddr,
+    /// Own address and port, where the program has bound them. A port of 0 lets the fabric choose.
+    pub local: Option<SocketAddr>,
+    /// Type of service (IP_TOS), 0 for none.
+    pub tos: u8,
+    /// The memory and queues to make once the route is known.
+    pub endpoint: EndpointConfig,
+}
+
+/// What to listen on.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOn {
+    /// Address and port; the wildcard address listens on every device.
+    pub addr: SocketAddr,
+    /// IPV6_V6ONLY of an IPv6 listener.
+    pub v6_only: bool,
+    /// Longest queue of requests that the fabric holds back.
+    pub backlog: u32,
+    /// The memory and queues that each incoming connection is made with.
+    pub endpoint: EndpointConfig,
+}
+
+/// Why a connection was not made. All of them make a client try the kernel next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectFailure {
+    /// No RDMA device has a route to the address.
+    NoRoute,
+    /// The peer's host answered that nobody listens, or the listener refused.
+    Refused,
+    /// The peer's host does not answer.
+    TimedOut,
+    /// A local limit: locked memory, queue pairs, descriptors, permission. The errno that said so.
+    Limit(crate::error::Errno),
+    /// Anything else.
+    Other(crate::error::Errno),
+}
+
+/// What happens to connections. Delivered by [`Fabric::events`] in the service thread.
+pub enum Event {
+    /// The route is known and the endpoint made: post receives and call [`Endpoint::connect`].
+    Ready {
+        /// As given to [`Fabric::connect`].
+        token: Token,
+        /// The connection to be.
+        endpoint: Box<dyn Endpoint>,
+    },
+    /// A peer wants to connect: take it by [`Endpoint::set_token`] and [`Endpoint::accept`], or refuse it.
+    Incoming {
+        /// The listener's token.
+        listener: Token,
+        /// The connection to be.
+        endpoint: Box<dyn Endpoint>,
+        /// The peer's private data: hostile, may be longer than what was sent (padded with zeros), shorter or empty.
+        private_data: Vec<u8>,
+    },
+    /// Data can flow.
+    Established {
+        /// The connection.
+        token: Token,
+        /// The acceptor's private data (active side only, else empty): hostile, see [`Event::Incoming`].
+        private_data: Vec<u8>,
+    },
+    /// The connection was not made.
+    Failed {
+        /// The connection.
+        token: Token,
+        /// Why.
+        reason: ConnectFailure,
+    },
+    /// The connection is over: the peer disconnected, died, or the device went away.
+    Disconnected {
+        /// The connection.
+        token: Token,
+    },
+}
+
+/// A transport.
+pub trait Fabric: Send + Sync {
+    /// Which one.
+    fn kind(&self) -> FabricKind;
+
+    /// Starts to connect; the outcome comes as [`Event::Ready`] or [`Event::Failed`] with this token.
+    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<(), ConnectFailure>;
+
+    /// Gives up a connection that is not [`Event::Ready`] yet. An event that is already under way may still come.
+    fn cancel(&self, token: Token);
+
+    /// Starts to listen; peers come as [`Event::Incoming`] with this token.
+    fn listen(&self, on: &ListenOn, token: Token) -> Result<Box<dyn Listening>>;
+
+    /// The descriptor that is readable when there are events. Stays the fabric's.
+    fn event_fd(&self) -> Option<RawFd>;
+
+    /// Takes the events that are there, at most `most`, without blocking.
+    fn events(&self, most: usize) -> Vec<Event>;
+}

@@ -1,0 +1,140 @@
+//! Memory that a device or another process may write: page-aligned, its own mapping, reached by copies only.
+//!
+//! No reference into a region ever exists: what a peer writes while we look at it would make any `&[u8]` a lie. Every
+//! access is checked against the region's length and is a copy.
+
+use core::ffi::c_void;
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::error::{Errno, Result};
+
+/// An anonymous private mapping, or a part of one that another region owns.
+pub struct Region {
+    base: *mut u8,
+    len: usize,
+    mapped: usize,
+}
+
+// SAFETY: a region is plain memory that is only read and written by copies through raw pointers; there are no references
+// into it that another thread could invalidate. Torn reads are possible by design (a device writes there) and harmless for bytes.
+unsafe impl Send for Region {}
+// SAFETY: as above; methods that write take `&self` because the device does not ask either.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `len` bytes of zeros (rounded up to pages). The mapping is kept out of children (`MADV_DONTFORK`), so that a
+    /// fork never makes registered pages copy-on-write under the device.
+    pub fn new(len: usize) -> Result<Self> {
+        let page = rustix::param::page_size();
+        let mapped = len.max(1).checked_next_multiple_of(page).ok_or(Errno::NOMEM)?;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no existing memory.
+        let base =
+            unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        // SAFETY: the range is the mapping made above.
+        let advised = unsafe { rustix::mm::madvise(base, mapped, rustix::mm::Advice::LinuxDontFork) };
+        let region = Region { base: base.cast(), len, mapped };
+        advised.map(|()| region)
+    }
+
+    /// A window of `len` bytes at `offset` of this region.
+    ///
+    /// # Safety
+    /// The window must not be used after `self` has been dropped.
+    pub unsafe fn window(&self, offset: usize, len: usize) -> Result<Region> {
+        let fits = offset.checked_add(len).is_some_and(|end| end <= self.mapped);
+        if !fits {
+            return Err(Errno::INVAL);
+        }
+        Ok(Region { base: self.base.wrapping_add(offset), len, mapped: 0 })
+    }
+
+    /// Usable length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the region has no usable byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address, for registration.
+    pub fn addr(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// The length of the whole mapping in bytes, for registration; 0 for a window.
+    pub fn mapped_len(&self) -> usize {
+        self.mapped
+    }
+
+    /// Copies `from` into the region at `offset`. Fails with EFAULT, copying nothing, where it does not fit.
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        let to = self.checked(offset, from.len())?;
+        // SAFETY: `to` is valid for `from.len()` bytes (checked); `from` is a live slice; a region never overlaps a Rust object.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes at `offset` out of the region. Fails with EFAULT, copying nothing, where it does not fit.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        let from = self.checked(offset, into.len())?;
+        // SAFETY: `from` is valid for `into.len()` bytes (checked); `into` is a live exclusive slice; no overlap as above.
+        unsafe { core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    fn checked(&self, offset: usize, len: usize) -> Result<*mut u8> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(self.base.wrapping_add(offset)),
+            _ => Err(Errno::FAULT),
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.mapped == 0 {
+            return;
+        }
+        // SAFETY: the mapping was made in `new` and nothing refers to it any more; windows promised to be gone.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast::<c_void>(), self.mapped) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_in_and_out() {
+        let region = Region::new(100).unwrap();
+        region.write(90, b"0123456789").unwrap();
+        let mut back = [0; 12];
+        region.read(88, &mut back).unwrap();
+        assert_eq!(&back, b"\0\x000123456789");
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit() {
+        let region = Region::new(100).unwrap();
+        assert_eq!(region.write(91, b"0123456789"), Err(Errno::FAULT));
+        assert_eq!(region.read(usize::MAX, &mut [0; 2]), Err(Errno::FAULT));
+        assert_eq!(region.read(100, &mut []), Ok(()));
+    }
+
+    #[test]
+    fn window_is_bounded() {
+        let region = Region::new(100).unwrap();
+        // SAFETY: the window is dropped before the region.
+        let window = unsafe { region.window(50, 10) }.unwrap();
+        window.write(0, b"ab").unwrap();
+        assert_eq!(window.write(9, b"ab"), Err(Errno::FAULT));
+        let mut back = [0; 2];
+        region.read(50, &mut back).unwrap();
+        assert_eq!(&back, b"ab");
+        // SAFETY: fails, so there is no window.
+        assert!(unsafe { region.window(4000, 1000) }.is_err());
+    }
+}

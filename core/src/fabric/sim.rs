@@ -1,0 +1,1 @@
+//! A simulated fabric with virtual time and seeded faults.

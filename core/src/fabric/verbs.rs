@@ -1,0 +1,1 @@
+//! InfiniBand, RoCE and iWARP through librdmacm and libibverbs.

@@ -1,0 +1,11 @@
+//! rsockets: the socket API over RDMA.
+//!
+//! The layers, highest first; a module imports only from lower ones:
+//! `capi` and `calls` → `fd` → `poll` → `socket` → `protocol`, `fabric`, `service` → `wire`, `work` → `error`, `config`, `log`, `stats`, `sys`.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+pub mod error;
+pub mod fabric;
+pub mod sys;
+pub mod wire;
+pub mod work;

@@ -1,0 +1,98 @@
+//! The "inside the library" flag of a thread: while it is set, every hook forwards to libc.
+//!
+//! It stands in initial-exec thread-local storage, written as assembly: `thread_local!` in a shared library goes through
+//! `__tls_get_addr`, which may call malloc (docs/notes: interposing); this is one instruction, always.
+
+use core::{
+    arch::{asm, global_asm},
+    cell::Cell,
+    marker::PhantomData,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+global_asm!(
+    ".section .tbss.rsocket_inside,\"awT\",@nobits",
+    ".hidden rsocket_inside",
+    ".globl rsocket_inside",
+    ".type rsocket_inside,@object",
+    ".size rsocket_inside,8",
+    ".p2align 3",
+    "rsocket_inside: .zero 8",
+    ".text",
+);
+
+#[inline(always)]
+fn counter() -> &'static AtomicU32 {
+    let pointer: *const AtomicU32;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: computes the address of this thread's `rsocket_inside` and nothing else: no memory is written, no stack used.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + rsocket_inside@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) pointer,
+            options(nostack, readonly)
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        asm!(
+            "mrs {0}, tpidr_el0",
+            "adrp {1}, :gottprel:rsocket_inside",
+            "ldr {1}, [{1}, #:gottprel_lo12:rsocket_inside]",
+            "add {0}, {0}, {1}",
+            out(reg) pointer,
+            out(reg) _,
+            options(nostack, readonly)
+        );
+    }
+    // SAFETY: the object is 8 zeroed, 8-byte aligned bytes that live as long as the thread; only this thread has the address.
+    unsafe { &*pointer }
+}
+
+/// Whether this thread is inside the library.
+#[inline(always)]
+pub fn is_set() -> bool {
+    counter().load(Ordering::Relaxed) != 0
+}
+
+/// Keeps the flag set while it lives. Nests.
+pub struct Guard {
+    // The flag belongs to the thread that set it.
+    not_send: PhantomData<Cell<*mut ()>>,
+}
+
+/// Sets the flag for this thread until the guard is dropped.
+pub fn enter() -> Guard {
+    counter().fetch_add(1, Ordering::Relaxed);
+    Guard { not_send: PhantomData }
+}
+
+/// Sets the flag for this thread for ever: for the library's own threads.
+pub fn enter_for_ever() {
+    counter().fetch_add(1, Ordering::Relaxed);
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        counter().fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn nests_and_is_per_thread() {
+        assert!(!super::is_set());
+        let outer = super::enter();
+        {
+            let _inner = super::enter();
+            assert!(super::is_set());
+            assert!(!std::thread::spawn(super::is_set).join().unwrap());
+        }
+        assert!(super::is_set());
+        drop(outer);
+        assert!(!super::is_set());
+    }
+}

@@ -1,0 +1,3 @@
+//! The generated header.
+#[test]
+fn placeholder() {}
