@@ -4,6 +4,7 @@
 //! `capi` and `calls` → `fd` → `poll` → `socket` → `protocol`, `fabric`, `service` → `wire`, `work` → `error`, `config`, `log`, `stats`, `sys`.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+pub mod calls;
 pub mod error;
 pub mod fabric;
 pub mod sys;
