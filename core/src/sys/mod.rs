@@ -1,3 +1,10 @@
 //! What touches the machine below everything else: per-thread state that is safe before constructors and in signal handlers.
 
+pub mod clock;
+pub mod cpus;
+pub mod descriptor;
 pub mod inside;
+pub mod lock;
+pub mod ppoll;
+pub mod signals;
+pub mod slab;
