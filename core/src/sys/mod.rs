@@ -1,3 +1,4 @@
 //! What touches the machine below everything else: per-thread state that is safe before constructors and in signal handlers.
 
 pub mod inside;
+pub mod stderr;
