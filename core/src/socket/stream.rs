@@ -17,6 +17,7 @@ use std::{
 use rustix::fd::{AsRawFd, OwnedFd};
 
 use super::{
+    account,
     engine::{Engine, Sizes},
     listener::Listener,
     readiness::Readiness,
@@ -265,7 +266,7 @@ impl Stream {
         if count > 0 {
             if !peek {
                 engine.transmit();
-                stats::received(engine.endpoint().kind(), count);
+                account::received(engine.endpoint().kind(), count);
             }
             self.hand_over(state);
             return Ok(Some(count));
@@ -326,7 +327,7 @@ impl Stream {
             self.sleepers.wake(changed);
         }
         if count > 0 {
-            stats::sent(engine.endpoint().kind(), count);
+            account::sent(engine.endpoint().kind(), count);
         }
         self.hand_over(state);
         Ok(count)
@@ -338,7 +339,7 @@ impl Stream {
         if self.spin(&ready)? {
             return Ok(());
         }
-        stats::add(Counter::Waits, 1);
+        stats::add(Counter::WaitsSlept, 1);
         let waiter = wait::waiter()?;
         let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
         loop {
@@ -538,7 +539,7 @@ impl Stream {
     }
 
     fn connect_failed(self: &Arc<Self>, failure: ConnectFailure) {
-        stats::add(super::connect::reason(failure), 1);
+        account::fallback(failure);
         let engine = {
             let Ok(mut state) = self.state.lock() else { return };
             if state.phase != Phase::Connecting {
@@ -594,7 +595,7 @@ impl Stream {
                 _ => return,
             };
             if outcome.is_ok() {
-                stats::connected(engine.endpoint().kind());
+                account::connected(engine.endpoint().kind(), phase == Phase::Accepting);
                 self.note_endpoint_again(&mut state);
                 state.deadline = None;
                 self.set_phase(&mut state, Phase::Up);

@@ -45,7 +45,7 @@ impl Waiter {
 
     fn wake(&self) {
         if !self.woken.swap(true, Ordering::AcqRel) {
-            stats::add(Counter::Wakeups, 1);
+            stats::add(Counter::WakeUps, 1);
             descriptor::signal(&self.event);
         }
     }

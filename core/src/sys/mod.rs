@@ -8,3 +8,4 @@ pub mod lock;
 pub mod ppoll;
 pub mod signals;
 pub mod slab;
+pub mod stderr;
