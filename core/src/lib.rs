@@ -6,6 +6,7 @@
 
 pub mod error;
 pub mod fabric;
+pub mod protocol;
 pub mod sys;
 pub mod wire;
 pub mod work;
