@@ -52,3 +52,11 @@ pub fn fallback(failure: ConnectFailure) {
     };
     stats::add(counter, 1);
 }
+
+/// A listener is left to the kernel.
+pub fn no_listener(errno: crate::error::Errno) {
+    match errno {
+        crate::error::Errno::NODEV | crate::error::Errno::ADDRNOTAVAIL => stats::add(Counter::FallbackNoRoute, 1),
+        errno => fallback(ConnectFailure::Limit(errno)),
+    }
+}

@@ -7,10 +7,11 @@ use std::io::{IoSlice, IoSliceMut};
 use super::wait::Interest;
 use crate::{
     error::{Errno, Result},
-    fabric::{Endpoint, EndpointConfig},
+    fabric::{Endpoint, EndpointConfig, Region},
     log_debug, log_info,
-    protocol::stream::{self, CONTROL_RESERVE, Connection, PeerFault, RECEIVE_SLACK},
+    protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, State, TARGET_RECORDS, Taken, TargetList, control_reserve},
     stats::{self, Counter},
+    wire::Sge,
     work::{Completion, TransportError, WorkRequest},
 };
 
@@ -18,6 +19,8 @@ use crate::{
 const POLL_BATCH: usize = 16;
 /// Batches of completions taken in one pump; more wait for the next.
 const POLL_BATCHES: usize = 64;
+/// Bytes of an iomap record.
+const IOMAP_RECORD: u32 = 24;
 /// Work requests posted with one doorbell.
 const POST_BATCH: usize = 16;
 
@@ -47,13 +50,15 @@ impl Sizes {
             inline: self.inline,
             receive_bytes: self.receive_bytes,
             send_bytes: self.send_bytes,
-            target_bytes: stream::target_bytes(self.iomap_entries),
+            target_bytes: target_bytes(self.iomap_entries),
         }
     }
 }
 
-/// Largest single RDMA write, in bytes.
-const MAX_WRITE: u32 = 64 << 10;
+/// Size of the target list and the iomap table behind it, in bytes (PROTOCOL.md 1.3).
+fn target_bytes(iomap_entries: u32) -> u32 {
+    (TARGET_RECORDS * Sge::BYTES as u32).saturating_add(iomap_entries.saturating_mul(IOMAP_RECORD))
+}
 
 /// Protocol and endpoint of one connection.
 pub struct Engine {
@@ -76,7 +81,7 @@ impl Engine {
     pub fn new(mut endpoint: Box<dyn Endpoint>, sizes: &Sizes) -> Result<Self> {
         let limits = endpoint.limits();
         let wanted = sizes.receive_queue.min(limits.receive_queue.saturating_sub(RECEIVE_SLACK)).max(1);
-        if limits.send_queue <= CONTROL_RESERVE {
+        if limits.send_queue < control_reserve(limits.mode) + 2 {
             return Err(Errno::NOBUFS);
         }
         let connection = Connection::new(&stream::Config {
@@ -88,7 +93,7 @@ impl Engine {
             iomap_entries: u16::try_from(sizes.iomap_entries).unwrap_or(u16::MAX),
             mode: limits.mode,
             exposed: endpoint.exposed(),
-            max_write: MAX_WRITE,
+            max_write: stream::DEFAULT_MAX_WRITE,
             host_is_big_endian: cfg!(target_endian = "big"),
         });
         endpoint.post_receives(connection.receives_initial())?;
@@ -136,6 +141,16 @@ impl Engine {
         }
     }
 
+    /// Whether anything can still be sent or received.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.connection.state(), State::Disconnected(_) | State::Broken)
+    }
+
+    /// Whether the connection ended in disorder.
+    pub fn is_broken(&self) -> bool {
+        self.connection.state() == State::Broken
+    }
+
     /// The error that was not reported yet; it is reported once (socket(7): SO_ERROR).
     pub fn take_error(&mut self) -> Option<Errno> {
         self.error.take()
@@ -177,8 +192,8 @@ impl Engine {
                 let taken = self.connection.received(*message, &|| snapshot(target_area));
                 match taken {
                     Ok(taken) => {
-                        for index in taken.indices() {
-                            let _ = target_area.write(index * stream::TARGET_RECORD, &[0; stream::TARGET_RECORD]);
+                        for index in (0..TARGET_RECORDS).filter(|index| taken.contains(*index)) {
+                            let _ = target_area.write(Taken::offset_of(index) as usize, &[0; Sge::BYTES]);
                         }
                         Interest::READ | Interest::WRITE
                     }
@@ -186,7 +201,7 @@ impl Engine {
                 }
             }
             Completion::ReceivedMalformed { len } => {
-                let fault = PeerFault::MessageLength(*len);
+                let fault = self.connection.received_malformed(*len);
                 self.fault(fault)
             }
             Completion::Failed(error) => self.failed(*error),
@@ -209,7 +224,7 @@ impl Engine {
         log_debug!("transport error {error:?} on the connection with {}", self.endpoint.peer_addr());
         match error {
             // The queue pair was emptied after an end that is known already.
-            TransportError::Flushed if !self.connection.is_open() => self.connection.broken(),
+            TransportError::Flushed if !self.is_open() => self.connection.broken(),
             // The host does not acknowledge: what tcp(7) calls ETIMEDOUT.
             TransportError::RetryExceeded => self.reset(Errno::TIMEDOUT),
             TransportError::Flushed | TransportError::RemoteAccess | TransportError::Other(_) => self.reset(Errno::CONNRESET),
@@ -220,7 +235,7 @@ impl Engine {
 
     /// Ends the connection with an error for the program.
     pub fn reset(&mut self, errno: Errno) {
-        if self.connection.is_open() && self.error.is_none() {
+        if self.is_open() && self.error.is_none() {
             self.error = Some(errno);
         }
         self.connection.broken();
@@ -313,7 +328,7 @@ impl Engine {
 
     /// Whether nothing more will come from the peer (queued bytes apart), or this side does not want it.
     pub fn at_end_of_stream(&self) -> bool {
-        self.read_shut || self.connection.peer_finished()
+        self.read_shut || !self.connection.state().peer_may_send()
     }
 
     /// Whether this side has ended its writing half.
@@ -379,13 +394,24 @@ impl Engine {
     }
 }
 
+/// Readings of the target list before a peer that keeps writing is taken at its last word.
+const SNAPSHOT_READS: usize = 4;
+
 const EMPTY_WORK: WorkRequest =
     WorkRequest { id: 0, operation: crate::work::Operation::Send, payload: crate::work::Payload::Empty, signaled: false };
 
-fn snapshot(area: &crate::fabric::Region) -> stream::TargetList {
-    let mut list = stream::TargetList::default();
-    for (index, record) in list.iter_mut().enumerate() {
-        let _ = area.read(index * stream::TARGET_RECORD, record);
+/// A copy of the target list, read until two readings agree: the peer may be writing there.
+fn snapshot(area: &Region) -> TargetList {
+    let mut list = TargetList::default();
+    for _ in 0..SNAPSHOT_READS {
+        let mut again = TargetList::default();
+        for (index, record) in again.iter_mut().enumerate() {
+            let _ = area.read(index * Sge::BYTES, record);
+        }
+        if again == list {
+            break;
+        }
+        list = again;
     }
     list
 }

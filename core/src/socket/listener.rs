@@ -70,6 +70,16 @@ impl Listener {
         self.queue().listening = Some(listening);
     }
 
+    /// Whether the fabric listens.
+    pub fn listens(&self) -> bool {
+        self.queue().listening.is_some()
+    }
+
+    /// Whether it was closed, or shut down.
+    pub fn is_closed(&self) -> bool {
+        self.queue().closed
+    }
+
     /// listen(2) once more changes the backlog.
     pub fn set_backlog(&self, backlog: u32) {
         self.backlog.store(backlog, Ordering::Relaxed);

@@ -85,6 +85,8 @@ struct State {
     next_keep_alive: Option<Nanos>,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
+    /// A nonblocking connect has succeeded and connect was not called again since.
+    unreported: bool,
 }
 
 /// A connection.
@@ -126,6 +128,7 @@ impl Stream {
                 next_keep_alive: None,
                 local: None,
                 peer: None,
+                unreported: false,
             }),
             sleepers: Sleepers::default(),
             event_fd: AtomicI32::new(-1),
@@ -201,6 +204,11 @@ impl Stream {
         Ok((state.local, state.peer))
     }
 
+    /// connect once more after a nonblocking connect has succeeded: true the first time.
+    pub fn first_report(&self) -> bool {
+        self.state.lock().is_ok_and(|mut state| core::mem::take(&mut state.unreported))
+    }
+
     /// SO_ERROR: the pending error, once.
     pub fn take_error(&self) -> Result<Option<Errno>> {
         let mut state = self.state.lock()?;
@@ -256,8 +264,11 @@ impl Stream {
     fn receive_now(&self, into: &mut [IoSliceMut<'_>], done: usize, wanted: usize, peek: bool) -> Result<Option<usize>> {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
-        state.connected()?;
-        let Some(engine) = state.engine.as_mut() else { return Err(Errno::NOTCONN) };
+        if !state.may_transfer()? {
+            return Ok(Some(0));
+        }
+        // After a failed connect there is nothing to read: end of file, as with TCP.
+        let Some(engine) = state.engine.as_mut() else { return Ok(None) };
         if (engine.connection().readable() as usize) < wanted - done {
             let changed = engine.pump();
             self.sleepers.wake(changed);
@@ -307,8 +318,10 @@ impl Stream {
     fn send_now(&self, from: &[IoSlice<'_>], done: usize) -> Result<usize> {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
-        state.connected()?;
-        let Some(engine) = state.engine.as_mut() else { return Err(Errno::NOTCONN) };
+        if !state.may_transfer()? {
+            return Ok(0);
+        }
+        let Some(engine) = state.engine.as_mut() else { return Err(Errno::PIPE) };
         let mut count = 0;
         // A second round with what the completions have freed.
         for round in 0..2 {
@@ -479,7 +492,7 @@ impl Stream {
     pub fn unsent(&self) -> Result<u32> {
         let mut state = self.state.lock()?;
         self.pump(&mut state);
-        Ok(state.engine.as_ref().map_or(0, |engine| engine.connection().unacknowledged()))
+        Ok(state.engine.as_ref().map_or(0, |engine| engine.unacknowledged()))
     }
 
     /// shutdown(2) for writing, reading or both.
@@ -488,7 +501,7 @@ impl Stream {
         state.connected()?;
         self.pump(&mut state);
         let Some(engine) = state.engine.as_mut() else { return Err(Errno::NOTCONN) };
-        if !engine.connection().is_open() {
+        if !engine.is_open() {
             return Err(Errno::NOTCONN);
         }
         if read {
@@ -598,6 +611,7 @@ impl Stream {
                 account::connected(engine.endpoint().kind(), phase == Phase::Accepting);
                 self.note_endpoint_again(&mut state);
                 state.deadline = None;
+                state.unreported = phase == Phase::Connecting && state.fallback.take().is_some();
                 self.set_phase(&mut state, Phase::Up);
             } else {
                 engine.end();
@@ -675,7 +689,7 @@ impl Stream {
         let every = self.keep_alive.load(Ordering::Relaxed);
         let Some(engine) = state.engine.as_mut() else { return Care::Release };
         let mut next = None;
-        if every != 0 && engine.connection().is_open() {
+        if every != 0 && engine.is_open() {
             let due = *state.next_keep_alive.get_or_insert(now.saturating_add(every));
             if now >= due {
                 engine.keep_alive();
@@ -772,16 +786,31 @@ impl State {
         }
     }
 
+    /// Data calls on a socket that is being connected wait, as with TCP; after a failure they report it once.
+    fn may_transfer(&mut self) -> Result<bool> {
+        match self.phase {
+            Phase::Connecting => Ok(false),
+            Phase::Failed => self.error.take().map_or(Ok(true), Err),
+            _ => self.connected().map(|()| true),
+        }
+    }
+
     fn can_receive(&self, need: usize) -> bool {
+        if self.phase != Phase::Up {
+            return self.phase != Phase::Connecting;
+        }
         let Some(engine) = &self.engine else { return true };
         let connection = engine.connection();
-        self.phase != Phase::Up || engine.has_error() || connection.readable() as usize >= need || engine.at_end()
+        engine.has_error() || connection.readable() as usize >= need || engine.at_end()
     }
 
     fn can_send(&self) -> bool {
+        if self.phase != Phase::Up {
+            return self.phase != Phase::Connecting;
+        }
         let Some(engine) = &self.engine else { return true };
         let connection = engine.connection();
-        self.phase != Phase::Up || engine.has_error() || connection.writable() > 0 || !connection.can_write()
+        engine.has_error() || connection.writable() > 0 || !connection.can_write()
     }
 
     fn readiness(&self) -> Readiness {

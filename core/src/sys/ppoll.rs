@@ -1,9 +1,10 @@
 //! ppoll(2) with a signal mask, as a raw system call: libc's would enter the preload library's own hook, rustix has none.
 
-use core::{arch::asm, time::Duration};
+use core::time::Duration;
 use std::os::fd::RawFd;
 
-use crate::error::{Errno, Result};
+use super::kernel::call;
+use crate::error::Result;
 
 /// One `struct pollfd`, layout included.
 #[repr(C)]
@@ -38,39 +39,10 @@ pub fn ppoll(fds: &mut [PollFd], timeout: Option<Duration>, mask: Option<SignalM
         None => core::ptr::null_mut(),
     };
     let mask_pointer = mask.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    let result: isize;
-    #[cfg(target_arch = "x86_64")]
+    let size = size_of::<SignalMask>();
     // SAFETY: the kernel reads and writes `fds` (a live exclusive slice of that many entries with its layout), reads and writes
-    // the timespec, reads the 8-byte mask; each pointer is null or valid for the call. rcx and r11 are declared clobbered.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") libc::SYS_ppoll as isize => result,
-            in("rdi") fds.as_mut_ptr(),
-            in("rsi") fds.len(),
-            in("rdx") timespec_pointer,
-            in("r10") mask_pointer,
-            in("r8") size_of::<SignalMask>(),
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack)
-        );
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above; the kernel keeps all registers but x0.
-    unsafe {
-        asm!(
-            "svc 0",
-            in("x8") libc::SYS_ppoll,
-            inlateout("x0") fds.as_mut_ptr() => result,
-            in("x1") fds.len(),
-            in("x2") timespec_pointer,
-            in("x3") mask_pointer,
-            in("x4") size_of::<SignalMask>(),
-            options(nostack)
-        );
-    }
-    usize::try_from(result).map_err(|_| Errno::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EIO)))
+    // the timespec and reads the 8-byte mask; each pointer is null or valid for the call.
+    unsafe { call!(libc::SYS_ppoll, fds.as_mut_ptr(), fds.len(), timespec_pointer, mask_pointer, size) }
 }
 
 #[cfg(test)]
