@@ -1,6 +1,6 @@
 //! Descriptor numbers: close, dup, fcntl, and what happens behind the library's back.
 
-use std::os::fd::{IntoRawFd, RawFd};
+use rustix::fd::{IntoRawFd, RawFd};
 
 use super::{Route, ours};
 use crate::{

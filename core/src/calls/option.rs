@@ -110,7 +110,9 @@ fn note(held: &Held, level: i32, name: i32, value: &[u8]) {
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => options.set_send_timeout(time(value)),
         (libc::SOL_SOCKET, libc::SO_LINGER) => options.set_linger(linger(value)),
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => options.set_keep_alive(integer(value).unwrap_or(0) != 0),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => options.set_keep_alive_idle(integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(1)),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
+            options.set_keep_alive_idle(integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(1))
+        }
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             let tos = integer(value).or_else(|| value.first().map(|byte| i32::from(*byte)));
             options.set_tos(tos.and_then(|tos| u8::try_from(tos).ok()).unwrap_or(0));

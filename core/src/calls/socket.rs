@@ -1,13 +1,10 @@
 //! socket, bind, listen, accept, connect, shutdown, and the names of the two ends.
 
 use core::{net::SocketAddr, time::Duration};
-use std::{
-    os::fd::{IntoRawFd, RawFd},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use rustix::{
-    fd::OwnedFd,
+    fd::{IntoRawFd, OwnedFd, RawFd},
     net::{AddressFamily, SocketFlags, SocketType},
 };
 
@@ -34,9 +31,8 @@ use crate::{
 /// socket(2): domain, type (with SOCK_NONBLOCK and SOCK_CLOEXEC) and protocol as there.
 pub fn socket(domain: i32, kind: i32, protocol: i32) -> Route<RawFd> {
     let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
-    let wanted = matches!(domain, libc::AF_INET | libc::AF_INET6)
-        && kind & !flags == libc::SOCK_STREAM
-        && matches!(protocol, 0 | libc::IPPROTO_TCP);
+    let wanted =
+        matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & !flags == libc::SOCK_STREAM && matches!(protocol, 0 | libc::IPPROTO_TCP);
     if !wanted {
         return Route::Kernel;
     }
@@ -247,8 +243,7 @@ fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64
     let waiter = wait::waiter()?;
     let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
     listener.sleepers().add(&waiter, Interest::READ | Interest::STATE);
-    let mut set =
-        [ppoll::PollFd { fd: event, events: libc::POLLIN, revents: 0 }, ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 }];
+    let mut set = [ppoll::PollFd { fd: event, events: libc::POLLIN, revents: 0 }, ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 }];
     let slept = if listener.has_connection() || listener.is_closed() {
         Ok(0)
     } else {
@@ -336,7 +331,9 @@ fn finish_connect(fd: RawFd, held: &Held, stream: &Arc<Stream>, peer: SocketAddr
     match stream.wait_connected(Blocking::Until(deadline)) {
         Ok(Phase::Up) => Route::ok(()),
         Ok(Phase::Kernel) => leave_to_kernel(held),
-        Ok(Phase::Connecting | Phase::Accepting | Phase::Failed) => Route::err(stream.take_error().ok().flatten().unwrap_or(Errno::CONNREFUSED)),
+        Ok(Phase::Connecting | Phase::Accepting | Phase::Failed) => {
+            Route::err(stream.take_error().ok().flatten().unwrap_or(Errno::CONNREFUSED))
+        }
         Ok(Phase::Closing | Phase::Closed) => Route::err(Errno::BADF),
         Err(errno) => {
             // connect(2), signal(7): the connection goes on being made; the service sees to it.

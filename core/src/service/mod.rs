@@ -183,7 +183,9 @@ impl Service {
 
     fn dispatch(&self, event: Event, now: Nanos) {
         let token = match &event {
-            Event::Ready { token, .. } | Event::Established { token, .. } | Event::Failed { token, .. } | Event::Disconnected { token } => *token,
+            Event::Ready { token, .. } | Event::Established { token, .. } | Event::Failed { token, .. } | Event::Disconnected { token } => {
+                *token
+            }
             Event::Incoming { listener, .. } => *listener,
         };
         let handler = lock(&self.registry).get(&token).cloned();

@@ -96,10 +96,11 @@ impl Options {
     pub fn remember(&self, level: i32, name: i32, value: &[u8]) {
         let mut kept = self.kept();
         let new = Setting { level, name, value: value.to_vec() };
-        match kept.inherited.iter_mut().find(|setting| setting.level == level && setting.name == name) {
-            Some(setting) => *setting = new,
-            None if kept.inherited.len() < INHERITED_MOST => kept.inherited.push(new),
-            None => {}
+        let at = kept.inherited.iter().position(|setting| setting.level == level && setting.name == name);
+        if let Some(setting) = at.and_then(|at| kept.inherited.get_mut(at)) {
+            *setting = new;
+        } else if kept.inherited.len() < INHERITED_MOST {
+            kept.inherited.push(new);
         }
     }
 

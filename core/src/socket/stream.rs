@@ -33,7 +33,7 @@ use crate::{
     sys::{
         clock::{self, Nanos},
         cpus,
-        lock::{Guard, Lock, Reentered},
+        lock::{Lock, Reentered},
         ppoll::{PollFd, ppoll},
     },
 };
@@ -492,7 +492,7 @@ impl Stream {
     pub fn unsent(&self) -> Result<u32> {
         let mut state = self.state.lock()?;
         self.pump(&mut state);
-        Ok(state.engine.as_ref().map_or(0, |engine| engine.unacknowledged()))
+        Ok(state.engine.as_ref().map_or(0, |engine| engine.connection().unacknowledged()))
     }
 
     /// shutdown(2) for writing, reading or both.
@@ -537,8 +537,9 @@ impl Stream {
             if state.phase == Phase::Connecting {
                 self.service.fabric().cancel(self.token);
             }
+            let orderly = state.phase == Phase::Up && time > 0;
             match state.engine.as_mut() {
-                Some(engine) if state.phase == Phase::Up && time > 0 => engine.disconnect(),
+                Some(engine) if orderly => engine.disconnect(),
                 _ => state.deadline = Some(now),
             }
             self.set_phase(&mut state, Phase::Closing);

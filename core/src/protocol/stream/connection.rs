@@ -216,6 +216,11 @@ impl Connection {
         }
     }
 
+    /// Bytes committed that are not known to have arrived.
+    pub fn unacknowledged(&self) -> u32 {
+        self.sender.used()
+    }
+
     /// Work requests posted and not known to be complete.
     pub fn outstanding(&self) -> u32 {
         self.queue.outstanding()

@@ -61,6 +61,11 @@ impl Sender {
         self.room().min(self.piece)
     }
 
+    /// Bytes that were committed and are not known to be sent.
+    pub(super) fn used(&self) -> u32 {
+        self.used
+    }
+
     pub(super) fn write_at(&self) -> u32 {
         self.write_at
     }
