@@ -5,6 +5,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 pub mod calls;
+pub mod capi;
 pub mod error;
 pub mod fabric;
 pub mod sys;
