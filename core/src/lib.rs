@@ -6,6 +6,7 @@
 
 pub mod calls;
 pub mod config;
+pub mod capi;
 pub mod error;
 pub mod fabric;
 pub mod fd;

@@ -11,3 +11,4 @@ pub mod signals;
 pub mod slab;
 pub mod sockopt;
 pub mod stderr;
+pub mod owner;
