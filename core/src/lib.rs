@@ -5,8 +5,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 pub mod calls;
-pub mod config;
 pub mod capi;
+pub mod config;
 pub mod error;
 pub mod fabric;
 pub mod fd;
