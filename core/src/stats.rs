@@ -90,6 +90,8 @@ counters! {
     WaitsSlept = "waits_slept",
     /// Sleepers woken by another thread of the process.
     WakeUps = "wake_ups",
+    /// Incoming connections refused because the listener's queue was full.
+    BacklogFull = "backlog_full",
     /// Sends that found no credit or no space at the peer.
     SendStalls = "send_stalls",
 }
