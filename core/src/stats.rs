@@ -6,7 +6,7 @@
 
 use core::{
     fmt::{self, Write},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicI32, AtomicU64, Ordering},
 };
 use std::{ffi::OsString, sync::OnceLock};
 
@@ -130,15 +130,21 @@ pub fn prepare() {
     ASKED.get_or_init(|| crate::config::variable("RSOCKET_STATS"));
 }
 
-/// Appends the counters to what `RSOCKET_STATS` names, by one write. Does nothing where it is not set, nothing can be opened, or standard
+/// Appends the counters to what `RSOCKET_STATS` names, by one write, once a process. Does nothing where it is not set, nothing can be opened, or standard
 /// error does not take it at once.
 pub fn dump_if_asked() {
+    // The process, not a flag: a vfork child that exits shares the memory of its parent.
+    static DONE: AtomicI32 = AtomicI32::new(0);
     prepare();
     // Nothing was ever counted: a program without sockets, as most under an exported preload are.
     if Counter::ALL.iter().all(|counter| get(*counter) == 0) {
         return;
     }
     let Some(Some(name)) = ASKED.get() else { return };
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    if DONE.swap(process, Ordering::Relaxed) == process {
+        return;
+    }
     let Ok(output) = Output::open(name) else { return };
     if output.is_ready() {
         let mut page = Page { bytes: [0; LONGEST], len: 0 };

@@ -1,4 +1,4 @@
-//! A connected pair of endpoints, and helpers to move it.
+//! A connected pair of endpoints, and functions that move it.
 
 use std::time::Duration;
 
