@@ -14,10 +14,10 @@ use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, ConnectTo, ListenOn},
     fd::{self, Held},
-    log_debug, log_info,
+    log, log_debug, log_info,
     service::Service,
     socket::{
-        Role, Socket, account, address, connect,
+        Origin, Role, Socket, account, address, connect,
         listener::Listener,
         options::{Options, Setting},
         runtime,
@@ -28,15 +28,31 @@ use crate::{
     sys::{clock, descriptor, ppoll, signals},
 };
 
-/// socket(2): domain, type (with SOCK_NONBLOCK and SOCK_CLOEXEC) and protocol as there.
+/// How long a client that called the r* functions waits for an answer over a fabric: it has asked for one, and the connection
+/// manager's own time-outs are shorter.
+const NATIVE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// socket(2) of an unmodified program: domain, type (with SOCK_NONBLOCK and SOCK_CLOEXEC) and protocol as there.
 pub fn socket(domain: i32, kind: i32, protocol: i32) -> Route<RawFd> {
+    let allowed = || config::preload().allows(config::program(), domain, libc::SOCK_STREAM, protocol);
+    make(domain, kind, protocol, Origin::Preload, allowed)
+}
+
+/// rsocket: the program asks for a fabric, so `preload_config` has no say.
+pub fn rsocket(domain: i32, kind: i32, protocol: i32) -> Route<RawFd> {
+    make(domain, kind, protocol, Origin::Native, || true)
+}
+
+fn make(domain: i32, kind: i32, protocol: i32, origin: Origin, allowed: impl Fn() -> bool) -> Route<RawFd> {
     let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
     let wanted =
         matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & !flags == libc::SOCK_STREAM && matches!(protocol, 0 | libc::IPPROTO_TCP);
     if !wanted {
         return Route::Kernel;
     }
-    if !config::preload().allows(config::program(), domain, libc::SOCK_STREAM, protocol) {
+    log::prepare();
+    stats::prepare();
+    if !allowed() {
         stats::add(Counter::FallbackPolicy, 1);
         return Route::Kernel;
     }
@@ -44,7 +60,7 @@ pub fn socket(domain: i32, kind: i32, protocol: i32) -> Route<RawFd> {
         .map(|socket| {
             let number = socket.into_raw_fd();
             let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-            fd::open(number, Socket::new(domain, Options::default()), nonblocking);
+            fd::open(number, Socket::new(domain, origin, Options::default()), nonblocking);
             number
         })
         .into()
@@ -202,7 +218,7 @@ fn hand_out(held: &Held, listener: &Arc<Listener>, stream: Arc<Stream>, flags: i
     }
     stream.set_keep_alive(options.keep_alive());
     // accept(2): "on Linux, the new socket returned by accept() does not inherit file status flags".
-    fd::open(number, Socket::accepted(domain, options, stream), flags & libc::SOCK_NONBLOCK != 0);
+    fd::open(number, Socket::accepted(domain, held.socket.origin, options, stream), flags & libc::SOCK_NONBLOCK != 0);
     let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
     Ok((number, address::as_domain(peer, domain)))
 }
@@ -314,7 +330,11 @@ fn start_connect(
         tos: options.tos(),
         endpoint: sizes.endpoint(),
     };
-    let deadline = clock::deadline(clock::now(), Some(config::get().connect_deadline)).unwrap_or(u64::MAX);
+    let patience = match held.socket.origin {
+        Origin::Preload => config::get().connect_deadline,
+        Origin::Native => NATIVE_DEADLINE,
+    };
+    let deadline = clock::deadline(clock::now(), Some(patience)).unwrap_or(u64::MAX);
     let fallback = if held.is_nonblocking() { Some(fallback(fd, peer).map_err(ConnectFailure::Limit)?) } else { None };
     let stream = Stream::connect(service, &request, sizes, deadline, fallback)?;
     stream.set_keep_alive(options.keep_alive());

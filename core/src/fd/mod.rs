@@ -111,10 +111,10 @@ impl Description {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::options::Options;
+    use crate::socket::{Origin, options::Options};
 
     fn fresh() -> Socket {
-        Socket::new(libc::AF_INET, Options::default())
+        Socket::new(libc::AF_INET, Origin::Preload, Options::default())
     }
 
     #[test]

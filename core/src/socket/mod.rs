@@ -39,10 +39,21 @@ pub enum Role {
     Kernel,
 }
 
+/// Who asked for a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// An unmodified program, by socket(2).
+    Preload,
+    /// A program that calls the r* functions.
+    Native,
+}
+
 /// A stream socket that may go over a fabric. Under the same number there is a kernel socket of the same kind (DESIGN: D1).
 pub struct Socket {
     /// AF_INET or AF_INET6.
     pub domain: i32,
+    /// Who asked for it.
+    pub origin: Origin,
     /// What was set on it.
     pub options: Options,
     role: AtomicU8,
@@ -67,13 +78,13 @@ impl Look {
 
 impl Socket {
     /// A socket of this domain.
-    pub fn new(domain: i32, options: Options) -> Self {
-        Socket { domain, options, role: AtomicU8::new(Role::Fresh as u8), stream: OnceLock::new(), listener: OnceLock::new() }
+    pub fn new(domain: i32, origin: Origin, options: Options) -> Self {
+        Socket { domain, origin, options, role: AtomicU8::new(Role::Fresh as u8), stream: OnceLock::new(), listener: OnceLock::new() }
     }
 
     /// A socket that accept(2) returns.
-    pub fn accepted(domain: i32, options: Options, stream: Arc<Stream>) -> Self {
-        let socket = Socket::new(domain, options);
+    pub fn accepted(domain: i32, origin: Origin, options: Options, stream: Arc<Stream>) -> Self {
+        let socket = Socket::new(domain, origin, options);
         socket.become_stream(stream);
         socket
     }
