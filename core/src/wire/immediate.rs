@@ -70,7 +70,7 @@ impl Message {
             Message::Ctrl(Control::KeepAlive) => (CTRL, KEEP_ALIVE),
             Message::Ctrl(Control::Shutdown) => (CTRL, SHUTDOWN),
         };
-        operation << OPERATION_SHIFT | value & VALUE_MASK
+        (operation << OPERATION_SHIFT) | (value & VALUE_MASK)
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn malformed() {
         for operation in [1, 2, 3, 5] {
-            assert_eq!(Message::parse(operation << 29 | 7), Err(WireError::ReservedOperation(operation as u8)));
+            assert_eq!(Message::parse((operation << 29) | 7), Err(WireError::ReservedOperation(operation as u8)));
         }
         assert_eq!(Message::parse(0xe000_0003), Err(WireError::UnknownControl(3)));
         assert_eq!(Message::parse(u32::MAX), Err(WireError::UnknownControl(0x1fff_ffff)));

@@ -199,7 +199,7 @@ impl Connection {
 
     fn has_queue_entry(&self) -> bool {
         let per_message = work_requests(self.mode);
-        let in_use = self.queue.data_entries() + self.sender.committed() * per_message;
+        let in_use = self.queue.data_entries() + self.due.data_entries() + self.sender.committed() * per_message;
         self.state.may_send() && in_use + per_message <= self.data_queue
     }
 

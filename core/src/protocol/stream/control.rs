@@ -29,6 +29,13 @@ struct Second {
     class: Class,
 }
 
+impl Due {
+    /// Queue entries for data that are taken and not posted yet: the message whose payload was handed out.
+    pub(super) fn data_entries(&self) -> u32 {
+        u32::from(self.second.is_some_and(|second| second.class == Class::Data))
+    }
+}
+
 impl Connection {
     /// The next work request to post. They are to be posted in the order in which they come.
     pub fn poll_work(&mut self) -> Option<WorkRequest> {
