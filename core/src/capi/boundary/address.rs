@@ -147,11 +147,13 @@ mod tests {
         let mut address = [0u8; 16];
         let mut negative = u32::MAX;
         let address: *mut sockaddr = address.as_mut_ptr().cast();
-        // SAFETY: NULL is allowed, and a negative length allows nothing to be written.
-        let results = unsafe {
-            [Out::new(null_mut(), &mut negative).err(), Out::new(address, null_mut()).err(), Out::new(address, &mut negative).err()]
+        let error = |address, length: *mut socklen_t| {
+            // SAFETY: NULL is allowed, and a negative length allows nothing to be written.
+            unsafe { Out::new(address, length) }.err()
         };
-        assert_eq!(results, [Some(Errno::FAULT), Some(Errno::FAULT), Some(Errno::INVAL)]);
+        assert_eq!(error(null_mut(), &mut negative), Some(Errno::FAULT));
+        assert_eq!(error(address, null_mut()), Some(Errno::FAULT));
+        assert_eq!(error(address, &mut negative), Some(Errno::INVAL));
         // SAFETY: NULL is allowed.
         assert!(unsafe { Out::wanted(null_mut(), null_mut()) }.unwrap().is_none());
         // SAFETY: too long: nothing is read.
