@@ -6,8 +6,16 @@
 
 pub mod calls;
 pub mod capi;
+pub mod config;
 pub mod error;
 pub mod fabric;
+pub mod fd;
+pub mod log;
+pub mod poll;
+pub mod protocol;
+pub mod service;
+pub mod socket;
+pub mod stats;
 pub mod sys;
 pub mod wire;
 pub mod work;

@@ -12,7 +12,12 @@ pub mod poll;
 pub mod select;
 pub mod socket;
 
-use crate::error::{Errno, Result};
+use std::os::fd::RawFd;
+
+use crate::{
+    error::{Errno, Result},
+    fd::{self, Held},
+};
 
 /// Who does a call.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,4 +44,14 @@ impl<T> From<Result<T>> for Route<T> {
     fn from(result: Result<T>) -> Self {
         Route::Done(result)
     }
+}
+
+/// The description of a number whose socket is not the kernel's for good; a number whose socket is leaves the table here.
+fn ours(fd: RawFd) -> Option<Held> {
+    let held = fd::get(fd)?;
+    if held.socket.is_kernel() {
+        fd::forget(fd);
+        return None;
+    }
+    Some(held)
 }

@@ -12,7 +12,7 @@ use crate::{calls, sys::kernel::call};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsocket(domain: c_int, r#type: c_int, protocol: c_int) -> c_int {
     lifecycle::register();
-    serve!(calls::socket::socket(domain, r#type, protocol), call!(libc::SYS_socket, domain, r#type, protocol))
+    serve!(calls::socket::rsocket(domain, r#type, protocol), call!(libc::SYS_socket, domain, r#type, protocol))
 }
 
 /// bind(2).

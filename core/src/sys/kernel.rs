@@ -114,6 +114,12 @@ unsafe fn enter(number: usize, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     result
 }
 
+/// dup3(2) on numbers. (A duplicate that replaces another number has no owner that Rust could know of.)
+pub fn dup3(old: c_int, new: c_int, flags: c_int) -> Result<c_int> {
+    // SAFETY: takes no pointer; which numbers are replaced is the program's wish.
+    unsafe { call!(libc::SYS_dup3, old, new, flags) }.map(|number| number as c_int)
+}
+
 /// The size of the process's descriptor table in the kernel: every open descriptor's number is below it.
 /// `None` when /proc does not say.
 pub fn descriptor_table_size() -> Option<usize> {

@@ -1,1 +1,0 @@
-//! InfiniBand, RoCE and iWARP through librdmacm and libibverbs.
