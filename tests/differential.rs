@@ -78,7 +78,8 @@ fn plain_output_is_deterministic() {
     };
     let failures: Vec<String> = thread::scope(|scope| {
         let parts: Vec<_> = programs.chunks(programs.len().div_ceil(4)).collect();
-        let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || part.iter().filter_map(check).collect::<Vec<_>>())).collect();
+        let threads: Vec<_> =
+            parts.into_iter().map(|part| scope.spawn(move || part.iter().filter_map(check).collect::<Vec<_>>())).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("a thread")).collect()
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
