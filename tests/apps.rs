@@ -3,17 +3,15 @@
 //!
 //! `RSOCKET_TEST_SECONDS` is how long each iperf runs (3; 10 for the record). `RSOCKET_TEST_LIBRARY=PATH` tries another library.
 
+#[path = "interop/library.rs"]
+mod library;
 mod support;
 
 use std::env;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use support::{Counters, Outcome, Vm, VmSession, artefact, assert_over_rdma, repository};
-
-fn library() -> PathBuf {
-    env::var_os("RSOCKET_TEST_LIBRARY").map_or_else(|| artefact("librspreload.so"), PathBuf::from)
-}
+use library::{library, went_over_rdma};
+use support::{Outcome, Vm, VmSession, repository};
 
 fn seconds() -> u64 {
     env::var("RSOCKET_TEST_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
@@ -64,14 +62,13 @@ fn iperf3_bytes(output: &str) -> u64 {
 
 #[track_caller]
 fn over_rdma(outcome: &Outcome, step: &str, bytes: u64) {
-    let (before, after) = Counters::first_and_last(outcome.step(step).ok());
-    println!("{step}: {bytes} bytes, {:?}", after - before);
+    let output = outcome.step(step).ok();
     assert!(bytes > 1000, "{step} moved {bytes} bytes only");
-    assert_over_rdma(before, after, bytes);
+    went_over_rdma(step, output, bytes);
 }
 
 #[test]
-fn iperf_and_iperf3_run_over_over() {
+fn iperf_and_iperf3_run_over_rdma() {
     const MODES: [(&str, &str); 4] = [("plain", ""), ("reverse", "-R"), ("parallel", "-P 4"), ("small", "-l 64")];
     let time = seconds();
     let limit = Duration::from_secs(time + 30);

@@ -4,17 +4,14 @@
 //! One host over soft-RoCE, except where a link is cut or a host is silent: those take two machines.
 //! `RSOCKET_TEST_LIBRARY=PATH` tries another library. The long forms are ignored by default: `-- --ignored`.
 
+#[path = "interop/library.rs"]
+mod library;
 mod support;
 
-use std::env;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use support::{Counters, Rdma, Topology, Vm, VmSession, artefact, assert_over_tcp, build_c_program};
-
-fn library() -> PathBuf {
-    env::var_os("RSOCKET_TEST_LIBRARY").map_or_else(|| artefact("librspreload.so"), PathBuf::from)
-}
+use library::{library, went_over_rdma};
+use support::{Counters, Rdma, Topology, Vm, VmSession, assert_over_tcp, build_c_program};
 
 const FUNCTIONS: &str = r#"
 over() { LD_PRELOAD=$LIB "$@"; }
@@ -240,9 +237,8 @@ fn full_duplex(mebibytes: u32, limit: Duration) {
         .run();
     let output = outcome.step("duplex").ok();
     assert_eq!(output.matches(": equal").count(), 2, "{output}");
-    let (before, after) = Counters::first_and_last(output);
-    support::assert_over_rdma(before, after, u64::from(mebibytes) << 21);
-    println!("{:.1} s, {:?}", outcome.step("duplex").seconds, after - before);
+    went_over_rdma("duplex", output, u64::from(mebibytes) << 21);
+    println!("{:.1} s", outcome.step("duplex").seconds);
     assert!(outcome.step("pollers").ok().contains("one socket, after: 10"), "{}", outcome.report());
 }
 

@@ -40,7 +40,7 @@ const QUICK: [Case; 22] = [
     case("verify-odd", "run_rstream -S 777 -I 5 -C 100 -T v", 777_000, 30),
     case("verify-4k", "run_rstream -S 4096 -I 5 -C 50 -T v", 2_048_000, 30),
     case("verify-200k", "run_rstream -S 200001 -I 3 -C 5 -T v", 6_000_030, 40),
-    case("async", "run_rstream -S 4096 -I 20 -C 20 -T a -T v", 3_276_800, 30),
+    case("async", "run_async -S 4096 -I 20 -C 20 -T v", 3_276_800, 30),
     case("blocking", "run_rstream -S 4096 -I 20 -C 20 -T b -T v", 3_276_800, 30),
     case("nonblocking", "run_rstream -S 4096 -I 20 -C 20 -T n -T v", 3_276_800, 30),
     case("resolve", "run_rstream -S 4096 -I 20 -C 20 -T r -T v", 3_276_800, 30),
@@ -55,7 +55,7 @@ const QUICK: [Case; 22] = [
 const LONG: [Case; 8] = [
     case("default", "run_rstream", 500 << 20, 600),
     case("all-verify", "run_rstream -S all -T v", 500 << 20, 1800),
-    case("default-async", "run_rstream -T a", 500 << 20, 900),
+    case("default-async", "run_async", 500 << 20, 900),
     case("default-blocking", "run_rstream -T b", 500 << 20, 900),
     case("default-nonblocking", "run_rstream -T n", 500 << 20, 900),
     case("default-buffer-1m", "run_rstream -B 1048576", 500 << 20, 900),
@@ -132,7 +132,8 @@ fn quick_table_over_soft_roce() {
 
 #[test]
 fn quick_table_over_soft_iwarp_between_two_hosts() {
-    matrix(Topology::Two, Rdma::Siw, &starting_with(&QUICK, &["latency", "bandwidth", "verify", "rcopy", "iperf"]));
+    // no rcopy: its server listens on any address, which the shipped library cannot over two soft-iWARP devices of one kernel
+    matrix(Topology::Two, Rdma::Siw, &starting_with(&QUICK, &["latency", "bandwidth", "verify", "iperf"]));
 }
 
 #[test]
