@@ -70,6 +70,8 @@ pub struct Service {
     forgotten: Condvar,
     next_token: AtomicU64,
     thread: AtomicU32,
+    /// Where the time of deadlines comes from.
+    clock: Box<dyn Fn() -> Nanos + Send + Sync>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -79,6 +81,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Service {
     /// A service that is driven by [`Service::turn`].
     pub fn new(fabric: Arc<dyn Fabric>) -> Result<Arc<Self>> {
+        Service::with_clock(fabric, clock::now)
+    }
+
+    /// A service whose connections take the time from `clock`: virtual time, in tests. [`Service::start`] is for real time only.
+    pub fn with_clock(fabric: Arc<dyn Fabric>, clock: impl Fn() -> Nanos + Send + Sync + 'static) -> Result<Arc<Self>> {
         Ok(Arc::new(Service {
             fabric,
             wake: descriptor::event()?,
@@ -88,7 +95,13 @@ impl Service {
             forgotten: Condvar::new(),
             next_token: AtomicU64::new(1),
             thread: AtomicU32::new(0),
+            clock: Box::new(clock),
         }))
+    }
+
+    /// The time, as deadlines of connections have it.
+    pub fn now(&self) -> Nanos {
+        (self.clock)()
     }
 
     /// Starts the thread. All signals are blocked in it: handlers run in the program's threads.
