@@ -135,13 +135,15 @@ impl Service {
 
     /// Takes it into care: [`Handler::care`] is called soon, and again until it says otherwise.
     pub fn take_care(&self, token: Token) {
-        {
-            let mut care = lock(&self.care);
-            if !care.contains(&token) {
-                care.push(token);
-            }
-        }
+        self.keep_in_care(token);
         self.nudge();
+    }
+
+    fn keep_in_care(&self, token: Token) {
+        let mut care = lock(&self.care);
+        if !care.contains(&token) {
+            care.push(token);
+        }
     }
 
     /// Everything that is known, for exit.
@@ -177,18 +179,19 @@ impl Service {
         for event in self.fabric.events(EVENTS_A_TURN) {
             self.dispatch(event, now);
         }
-        let in_care = lock(&self.care).clone();
+        // Taken out first: whoever asks for care from now on gets another turn, whatever this one says.
+        let in_care = core::mem::take(&mut *lock(&self.care));
         let mut next = None;
         for token in in_care {
             let handler = lock(&self.registry).get(&token).cloned();
             let care = handler.map_or(Care::Forget, |handler| handler.care(now));
             match care {
-                Care::Until(at) => next = clock::earlier(next, at),
-                Care::Release => lock(&self.care).retain(|other| *other != token),
-                Care::Forget => {
-                    lock(&self.care).retain(|other| *other != token);
-                    drop(self.forget(token));
+                Care::Until(at) => {
+                    next = clock::earlier(next, at);
+                    self.keep_in_care(token);
                 }
+                Care::Release => {}
+                Care::Forget => drop(self.forget(token)),
             }
         }
         next
@@ -244,3 +247,6 @@ impl Service {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
