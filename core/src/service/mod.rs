@@ -4,7 +4,10 @@
 //! It owns the registry of connections by [`Token`]. Locks: the registry and the list of those in care are leaf locks, held
 //! only to copy entries in and out; a handler runs without any of them.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
 use std::{
     collections::HashMap,
     sync::{Arc, Condvar, Mutex, MutexGuard},
@@ -225,26 +228,37 @@ impl Service {
     }
 
     fn sleep(&self, until: Option<Nanos>) {
-        let care = lock(&self.care).clone();
         let mut until = until;
-        if care.len() > WATCHED {
+        if lock(&self.care).len() > WATCHED {
             until = clock::earlier(until, Some(clock::now().saturating_add(CARE_INTERVAL)));
         }
+        self.wait(clock::left(clock::now(), until));
+    }
+
+    /// Waits until a turn is worth while, at most this long. False: the time is over.
+    pub(crate) fn wait(&self, most: Option<Duration>) -> bool {
+        let care = lock(&self.care).clone();
         // Held over the wait so that the descriptors stay open.
         let handlers: Vec<_> = {
             let registry = lock(&self.registry);
             care.iter().take(WATCHED).filter_map(|token| registry.get(token).cloned()).collect()
         };
-        let fds = handlers.iter().filter_map(|handler| handler.event_fd()).chain(self.fabric.event_fd()).chain([self.wake.as_raw_fd()]);
-        let mut set: Vec<_> = fds.map(|fd| PollFd { fd, events: libc::POLLIN, revents: 0 }).collect();
-        if let Err(errno) = ppoll(&mut set, clock::left(clock::now(), until), None)
+        let fds = handlers.iter().filter_map(|handler| handler.event_fd()).chain(self.fabric.event_fd());
+        let mut set: Vec<_> =
+            [self.wake.as_raw_fd()].into_iter().chain(fds).map(|fd| PollFd { fd, events: libc::POLLIN, revents: 0 }).collect();
+        let found = ppoll(&mut set, most, None);
+        if let Err(errno) = found
             && errno != Errno::INTR
         {
             log_warn!("service: poll: {errno}");
         }
-        if self.awake.swap(false, Ordering::AcqRel) {
+        // Drained first: a nudge after the flag is back must leave its signal. And a signal that comes later than its flag
+        // was seen is drained when it is seen.
+        if self.awake.load(Ordering::Acquire) || set.first().is_some_and(|wake| wake.revents != 0) {
             descriptor::drain(&self.wake);
+            self.awake.swap(false, Ordering::AcqRel);
         }
+        found != Ok(0)
     }
 }
 
