@@ -363,7 +363,8 @@ impl Stream {
                 other => other,
             };
             self.sleepers.remove(&waiter);
-            waiter.reset();
+            // Nobody wakes it any more: each does so under the lock that was just held.
+            waiter.reset(false);
             match slept {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
