@@ -436,10 +436,13 @@ impl Pair {
                         }
                     }
                 }
-                assert!(!self.sides[me].connection.wants_to_send_control() || !self.sides[1 - me].wire.is_empty() || progress);
             }
             if !progress {
-                let flush = self.sides.iter_mut().any(|side| side.connection.flush_needed() && side.connection.keep_alive());
+                // Only for whoever is done: a writer must never need this to go on.
+                let flush = self.sides.iter_mut().any(|side| {
+                    let done = side.written == side.plan.total || !side.connection.can_write();
+                    done && side.connection.flush_needed() && side.connection.keep_alive()
+                });
                 if !flush {
                     return;
                 }

@@ -22,7 +22,7 @@ fn end() -> impl Strategy<Value = End> {
 
 fn plan() -> impl Strategy<Value = Plan> {
     let sizes = (size(), size(), prop_oneof![Just(DEFAULT_MAX_WRITE), 1_u32..=1000]);
-    let amount = (prop_oneof![1_u32..=4, 1_u32..=100, 1_u32..=20_000], 0_usize..=300);
+    let amount = (prop_oneof![1_u32..=4, 1_u32..=100, 1_u32..=20_000], 0_usize..=200);
     (any::<bool>(), queue(), 16_u32..=64, sizes, amount, end()).prop_map(|(big_endian, receive_queue, send_queue, sizes, amount, end)| {
         let (send_bytes, receive_bytes, max_write) = sizes;
         let (chunk, messages) = amount;
@@ -34,7 +34,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 
 fn run(plans: [Plan; 2], mode: MessageMode, seed: u64) {
     let mut pair = Pair::new(plans, mode, seed);
-    pair.run_random(1000);
+    pair.run_random(600);
     pair.run_to_the_end();
     pair.check_end();
 }
