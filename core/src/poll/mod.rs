@@ -123,7 +123,7 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
                     socket.look_after_sleep();
                 }
             }
-            waiter.reset();
+            waiter.reset(set.first().is_some_and(|own| own.revents != 0));
         }
         let found = look(entries, Socket::look, mask)?;
         if found > 0 || deadline.is_some_and(|deadline| clock::now() >= deadline) {

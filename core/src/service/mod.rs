@@ -4,7 +4,10 @@
 //! It owns the registry of connections by [`Token`]. Locks: the registry and the list of those in care are leaf locks, held
 //! only to copy entries in and out; a handler runs without any of them.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
 use std::{
     collections::HashMap,
     sync::{Arc, Condvar, Mutex, MutexGuard},
@@ -70,6 +73,8 @@ pub struct Service {
     forgotten: Condvar,
     next_token: AtomicU64,
     thread: AtomicU32,
+    /// Where the time of deadlines comes from.
+    clock: Box<dyn Fn() -> Nanos + Send + Sync>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -79,6 +84,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Service {
     /// A service that is driven by [`Service::turn`].
     pub fn new(fabric: Arc<dyn Fabric>) -> Result<Arc<Self>> {
+        Service::with_clock(fabric, clock::now)
+    }
+
+    /// A service whose connections take the time from `clock`: virtual time, in tests. [`Service::start`] is for real time only.
+    pub fn with_clock(fabric: Arc<dyn Fabric>, clock: impl Fn() -> Nanos + Send + Sync + 'static) -> Result<Arc<Self>> {
         Ok(Arc::new(Service {
             fabric,
             wake: descriptor::event()?,
@@ -88,7 +98,13 @@ impl Service {
             forgotten: Condvar::new(),
             next_token: AtomicU64::new(1),
             thread: AtomicU32::new(0),
+            clock: Box::new(clock),
         }))
+    }
+
+    /// The time, as deadlines of connections have it.
+    pub fn now(&self) -> Nanos {
+        (self.clock)()
     }
 
     /// Starts the thread. All signals are blocked in it: handlers run in the program's threads.
@@ -122,13 +138,15 @@ impl Service {
 
     /// Takes it into care: [`Handler::care`] is called soon, and again until it says otherwise.
     pub fn take_care(&self, token: Token) {
-        {
-            let mut care = lock(&self.care);
-            if !care.contains(&token) {
-                care.push(token);
-            }
-        }
+        self.keep_in_care(token);
         self.nudge();
+    }
+
+    fn keep_in_care(&self, token: Token) {
+        let mut care = lock(&self.care);
+        if !care.contains(&token) {
+            care.push(token);
+        }
     }
 
     /// Everything that is known, for exit.
@@ -164,18 +182,19 @@ impl Service {
         for event in self.fabric.events(EVENTS_A_TURN) {
             self.dispatch(event, now);
         }
-        let in_care = lock(&self.care).clone();
+        // Taken out first: whoever asks for care from now on gets another turn, whatever this one says.
+        let in_care = core::mem::take(&mut *lock(&self.care));
         let mut next = None;
         for token in in_care {
             let handler = lock(&self.registry).get(&token).cloned();
             let care = handler.map_or(Care::Forget, |handler| handler.care(now));
             match care {
-                Care::Until(at) => next = clock::earlier(next, at),
-                Care::Release => lock(&self.care).retain(|other| *other != token),
-                Care::Forget => {
-                    lock(&self.care).retain(|other| *other != token);
-                    drop(self.forget(token));
+                Care::Until(at) => {
+                    next = clock::earlier(next, at);
+                    self.keep_in_care(token);
                 }
+                Care::Release => {}
+                Care::Forget => drop(self.forget(token)),
             }
         }
         next
@@ -209,25 +228,39 @@ impl Service {
     }
 
     fn sleep(&self, until: Option<Nanos>) {
-        let care = lock(&self.care).clone();
         let mut until = until;
-        if care.len() > WATCHED {
+        if lock(&self.care).len() > WATCHED {
             until = clock::earlier(until, Some(clock::now().saturating_add(CARE_INTERVAL)));
         }
+        self.wait(clock::left(clock::now(), until));
+    }
+
+    /// Waits until a turn is worth while, at most this long. False: the time is over.
+    pub(crate) fn wait(&self, most: Option<Duration>) -> bool {
+        let care = lock(&self.care).clone();
         // Held over the wait so that the descriptors stay open.
         let handlers: Vec<_> = {
             let registry = lock(&self.registry);
             care.iter().take(WATCHED).filter_map(|token| registry.get(token).cloned()).collect()
         };
-        let fds = handlers.iter().filter_map(|handler| handler.event_fd()).chain(self.fabric.event_fd()).chain([self.wake.as_raw_fd()]);
-        let mut set: Vec<_> = fds.map(|fd| PollFd { fd, events: libc::POLLIN, revents: 0 }).collect();
-        if let Err(errno) = ppoll(&mut set, clock::left(clock::now(), until), None)
+        let fds = handlers.iter().filter_map(|handler| handler.event_fd()).chain(self.fabric.event_fd());
+        let mut set: Vec<_> =
+            [self.wake.as_raw_fd()].into_iter().chain(fds).map(|fd| PollFd { fd, events: libc::POLLIN, revents: 0 }).collect();
+        let found = ppoll(&mut set, most, None);
+        if let Err(errno) = found
             && errno != Errno::INTR
         {
             log_warn!("service: poll: {errno}");
         }
-        if self.awake.swap(false, Ordering::AcqRel) {
+        // Drained first: a nudge after the flag is back must leave its signal. And a signal that comes later than its flag
+        // was seen is drained when it is seen.
+        if self.awake.load(Ordering::Acquire) || set.first().is_some_and(|wake| wake.revents != 0) {
             descriptor::drain(&self.wake);
+            self.awake.swap(false, Ordering::AcqRel);
         }
+        found != Ok(0)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -363,7 +363,8 @@ impl Stream {
                 other => other,
             };
             self.sleepers.remove(&waiter);
-            waiter.reset();
+            // Nobody wakes it any more: each does so under the lock that was just held.
+            waiter.reset(false);
             match slept {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
@@ -528,7 +529,7 @@ impl Stream {
     /// close(2) of the last descriptor: what was written before is sent by the service, within `linger` or [`CLOSE_TIME`].
     /// A linger time of zero resets the connection (socket(7)). With a positive one the call waits for the end.
     pub fn close(self: &Arc<Self>, linger: Option<Duration>, blocking: bool) {
-        let now = clock::now();
+        let now = self.service.now();
         let time = linger.map_or(CLOSE_TIME, |linger| u64::try_from(linger.as_nanos()).unwrap_or(CLOSE_TIME));
         {
             let Ok(mut state) = self.state.lock() else { return };

@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use rustix::fd::{AsRawFd, OwnedFd};
+
 use super::{
     lock,
     world::{End, Memory, Side, World},
@@ -13,6 +15,7 @@ use super::{
 use crate::{
     error::Result,
     fabric::{Endpoint, EndpointLimits, FabricKind, Listening, Region, Token},
+    sys::descriptor,
     work::{Completion, ExposedMemory, WorkRequest},
 };
 
@@ -25,6 +28,7 @@ pub(super) struct SimEndpoint {
     exposed: ExposedMemory,
     local: SocketAddr,
     peer: SocketAddr,
+    event: Option<Arc<OwnedFd>>,
 }
 
 impl SimEndpoint {
@@ -37,6 +41,7 @@ impl SimEndpoint {
             exposed: side.exposed,
             local: side.local,
             peer: side.peer,
+            event: side.event.clone(),
         }
     }
 }
@@ -83,14 +88,20 @@ impl Endpoint for SimEndpoint {
     }
 
     fn arm(&mut self) -> Result<()> {
+        lock(&self.world).arm(self.end, true);
         Ok(())
     }
 
     fn event_fd(&self) -> Option<RawFd> {
-        None
+        self.event.as_ref().map(|event| event.as_raw_fd())
     }
 
-    fn clear_events(&mut self) {}
+    fn clear_events(&mut self) {
+        if let Some(event) = &self.event {
+            lock(&self.world).arm(self.end, false);
+            descriptor::drain(&**event);
+        }
+    }
 
     fn exposed(&self) -> ExposedMemory {
         self.exposed
@@ -119,7 +130,9 @@ impl Endpoint for SimEndpoint {
 
 impl Drop for SimEndpoint {
     fn drop(&mut self) {
-        lock(&self.world).leave(self.end);
+        let mut world = lock(&self.world);
+        world.held = world.held.saturating_sub(1);
+        world.leave(self.end);
     }
 }
 

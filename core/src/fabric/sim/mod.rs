@@ -1,7 +1,7 @@
 //! A simulated fabric: hosts, links and queue pairs on virtual time, with every delay drawn from one seed.
 //!
-//! Everything happens in [`Sim::step`], one event at a time, in the caller's thread; nothing has a descriptor and nothing
-//! waits. The same seed and the same calls give the same run ([`Sim::digest`]). What a stack above does against the contract
+//! Everything happens in [`Sim::step`], one event at a time, in the caller's thread; nothing waits, and nothing has a
+//! descriptor unless [`Settings::descriptors`] says so. The same seed and the same calls give the same run ([`Sim::digest`]). What a stack above does against the contract
 //! (too many requests, memory that is not its own) is noted in [`Sim::violations`] and otherwise answered as hardware would.
 //!
 //! Harsher than hardware where that finds faults: the bytes of a request that is not inline are read when it is *delivered*,
@@ -20,12 +20,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use rustix::fd::{AsRawFd, OwnedFd};
+
 use endpoint::{SimEndpoint, SimListening};
 pub use random::Random;
 use world::{Notice, World};
 
 use super::{ConnectFailure, ConnectTo, Event, Fabric, FabricKind, ListenOn, Listening, Token};
-use crate::{error::Result, work::MessageMode};
+use crate::{error::Result, sys::descriptor, work::MessageMode};
 
 /// A host of a simulation: one program with one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,12 +78,23 @@ pub struct Settings {
     pub receive_queue: u32,
     /// Largest inline size that the devices grant, in bytes.
     pub inline: u32,
+    /// Whether endpoints and fabrics have event descriptors: then whoever does not arm a queue, or looks before it arms,
+    /// is not told of its completions. Without them everybody is expected to look after every step.
+    pub descriptors: bool,
 }
 
 impl Settings {
     /// InfiniBand-like devices with large queues.
     pub fn new(seed: u64) -> Self {
-        Settings { seed, timing: Timing::default(), mode: MessageMode::Immediate, send_queue: 16_384, receive_queue: 16_384, inline: 220 }
+        Settings {
+            seed,
+            timing: Timing::default(),
+            mode: MessageMode::Immediate,
+            send_queue: 16_384,
+            receive_queue: 16_384,
+            inline: 220,
+            descriptors: false,
+        }
     }
 }
 
@@ -104,8 +117,8 @@ impl Sim {
 
     /// The device of a host as a program uses it. After [`Sim::kill`] this is the device of a new program.
     pub fn fabric(&self, host: Host) -> SimFabric {
-        lock(&self.world).revive(host);
-        SimFabric { world: Arc::clone(&self.world), host }
+        let event = lock(&self.world).revive(host);
+        SimFabric { world: Arc::clone(&self.world), host, event }
     }
 
     /// Lets the next event happen. False: there is none, nothing will change by itself.
@@ -172,6 +185,11 @@ impl Sim {
         lock(&self.world).digest
     }
 
+    /// Endpoints that a stack holds. Events that were not taken count as nobody's.
+    pub fn endpoint_count(&self) -> usize {
+        lock(&self.world).held
+    }
+
     /// How often a message found no receive.
     pub fn not_ready_count(&self) -> u64 {
         lock(&self.world).not_ready
@@ -186,6 +204,7 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 pub struct SimFabric {
     world: Arc<Mutex<World>>,
     host: Host,
+    event: Option<Arc<OwnedFd>>,
 }
 
 impl Fabric for SimFabric {
@@ -207,7 +226,7 @@ impl Fabric for SimFabric {
     }
 
     fn event_fd(&self) -> Option<RawFd> {
-        None
+        self.event.as_ref().map(|event| event.as_raw_fd())
     }
 
     fn events(&self, most: usize) -> Vec<Event> {
@@ -216,6 +235,9 @@ impl Fabric for SimFabric {
         while events.len() < most {
             let Some(notice) = world.next_notice(self.host) else { break };
             events.extend(self.event(&mut world, notice));
+        }
+        if let Some(event) = self.event.as_ref().filter(|_| !world.has_notices(self.host)) {
+            descriptor::drain(&**event);
         }
         events
     }
@@ -229,15 +251,17 @@ impl SimFabric {
         let token = side.token;
         // An incoming connection that was never given a token hears of its end when it is accepted.
         let named = token != Token::default();
-        match notice {
-            Notice::Ready(_) => Some(Event::Ready { token, endpoint: Box::new(SimEndpoint::new(&self.world, end, side)) }),
-            Notice::Incoming { listener, private_data, .. } => {
-                Some(Event::Incoming { listener, endpoint: Box::new(SimEndpoint::new(&self.world, end, side)), private_data })
-            }
-            Notice::Established { private_data, .. } => named.then_some(Event::Established { token, private_data }),
-            Notice::Failed { reason, .. } => named.then_some(Event::Failed { token, reason }),
-            Notice::Disconnected(_) => named.then_some(Event::Disconnected { token }),
-        }
+        let handle = || -> Box<dyn super::Endpoint> { Box::new(SimEndpoint::new(&self.world, end, side)) };
+        let event = match notice {
+            Notice::Ready(_) => Event::Ready { token, endpoint: handle() },
+            Notice::Incoming { listener, private_data, .. } => Event::Incoming { listener, endpoint: handle(), private_data },
+            Notice::Established { private_data, .. } if named => Event::Established { token, private_data },
+            Notice::Failed { reason, .. } if named => Event::Failed { token, reason },
+            Notice::Disconnected(_) if named => Event::Disconnected { token },
+            Notice::Established { .. } | Notice::Failed { .. } | Notice::Disconnected(_) => return None,
+        };
+        world.held += usize::from(matches!(event, Event::Ready { .. } | Event::Incoming { .. }));
+        Some(event)
     }
 }
 

@@ -1,4 +1,7 @@
-use core::net::{Ipv4Addr, SocketAddr};
+use core::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use super::*;
 use crate::{
@@ -8,6 +11,7 @@ use crate::{
         faulty::{Faults, Faulty},
         traced::Traced,
     },
+    sys::ppoll::PollFd,
     work::{Completion, Operation, Payload, RemoteAddress, TransportError, WorkRequest},
 };
 
@@ -105,8 +109,8 @@ impl Harness for Two {
         self.sim.step()
     }
 
-    fn is_readable(&self, _: RawFd) -> bool {
-        false
+    fn is_readable(&self, fd: RawFd) -> bool {
+        crate::sys::ppoll::ppoll(&mut [PollFd { fd, events: libc::POLLIN, revents: 0 }], Some(Duration::ZERO), None).unwrap() > 0
     }
 }
 
@@ -122,7 +126,7 @@ fn keeps_the_contract() {
     for seed in 0..12 {
         for mode in [MessageMode::Immediate, MessageMode::Send] {
             for (name, test) in contract::ALL {
-                let mut two = Two::new(Settings { mode, ..Settings::new(seed) });
+                let mut two = Two::new(Settings { mode, descriptors: seed % 2 == 1, ..Settings::new(seed) });
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&mut two)));
                 assert!(outcome.is_ok(), "{name}, seed {seed}, {mode:?}\n{}", two.sim.trace().join("\n"));
                 assert_eq!(two.sim.violations(), Vec::<String>::new(), "{name}, seed {seed}, {mode:?}");

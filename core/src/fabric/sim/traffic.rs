@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::world::{Action, End, Flight, Memory, Phase, World};
 use crate::{
     error::{Errno, Result},
+    sys::descriptor,
     wire::Sge,
     work::{Completion, MessageMode, Operation, Payload, RemoteAddress, TransportError, WorkRequest},
 };
@@ -229,6 +230,9 @@ impl World {
         self.note(format_args!("{end:?} {completion:?}"));
         if let Some(side) = self.side(end) {
             side.completions.push_back(completion);
+            if let Some(event) = side.event.as_ref().filter(|_| core::mem::take(&mut side.armed)) {
+                descriptor::signal(&**event);
+            }
         }
     }
 

@@ -7,10 +7,13 @@ use std::{
     sync::Arc,
 };
 
+use rustix::fd::OwnedFd;
+
 use super::{Host, Random, Settings};
 use crate::{
     error::Result,
     fabric::{ConnectFailure, EndpointConfig, EndpointLimits, Region, Token},
+    sys::descriptor,
     wire::Sge,
     work::{Completion, ExposedMemory, WorkRequest},
 };
@@ -113,6 +116,10 @@ pub(super) struct Side {
     pub(super) completions: VecDeque<Completion>,
     /// Time of the last completion.
     pub(super) completion_last: u64,
+    /// Announces the next completion once.
+    pub(super) armed: bool,
+    /// Where it is announced: see `Settings::descriptors`.
+    pub(super) event: Option<Arc<OwnedFd>>,
 }
 
 /// A connection and the request that makes it.
@@ -143,6 +150,8 @@ pub(super) struct HostState {
     pub(super) without_device: bool,
     pub(super) last_port: u16,
     pub(super) notices: VecDeque<Notice>,
+    /// Readable while there are notices: see `Settings::descriptors`.
+    pub(super) event: Option<Arc<OwnedFd>>,
 }
 
 /// An event for a program, before it gets its token and its handle.
@@ -211,6 +220,8 @@ pub(super) struct World {
     pub(super) trace: VecDeque<String>,
     pub(super) digest: u64,
     pub(super) not_ready: u64,
+    /// Handles of endpoints that were not dropped yet.
+    pub(super) held: usize,
     cuts: BTreeSet<(Host, Host)>,
     agenda: BTreeMap<(u64, u64), Action>,
     last_id: u64,
@@ -229,6 +240,7 @@ impl World {
             trace: VecDeque::new(),
             digest: 0,
             not_ready: 0,
+            held: 0,
             cuts: BTreeSet::new(),
             agenda: BTreeMap::new(),
             last_id: 0,
@@ -281,6 +293,9 @@ impl World {
         let host = self.side(end).filter(|side| !side.gone).map(|side| side.host);
         if let Some(state) = host.and_then(|host| self.hosts.get_mut(host.0)) {
             state.notices.push_back(notice);
+            if let Some(event) = &state.event {
+                descriptor::signal(&**event);
+            }
         }
     }
 
@@ -299,6 +314,12 @@ impl World {
     pub(super) fn set_token(&mut self, end: End, token: Token) {
         if let Some(side) = self.side(end) {
             side.token = token;
+        }
+    }
+
+    pub(super) fn arm(&mut self, end: End, armed: bool) {
+        if let Some(side) = self.side(end) {
+            side.armed = armed;
         }
     }
 
@@ -332,11 +353,22 @@ impl World {
         self.hosts.iter().position(|host| host.addresses.contains(&address.to_canonical())).map(Host)
     }
 
-    pub(super) fn revive(&mut self, host: Host) {
-        if let Some(state) = self.hosts.get_mut(host.0).filter(|state| state.dead) {
-            state.dead = false;
+    pub(super) fn has_notices(&self, host: Host) -> bool {
+        self.hosts.get(host.0).is_some_and(|state| !state.notices.is_empty())
+    }
+
+    /// Lets a dead host's program start again. Gives the descriptor for its notices.
+    pub(super) fn revive(&mut self, host: Host) -> Option<Arc<OwnedFd>> {
+        let with_event = self.settings.descriptors;
+        let state = self.hosts.get_mut(host.0)?;
+        if core::mem::take(&mut state.dead) {
             state.notices.clear();
+            state.event = None;
         }
+        if with_event && state.event.is_none() {
+            state.event = descriptor::event().ok().map(Arc::new);
+        }
+        state.event.clone()
     }
 
     pub(super) fn without_device(&mut self, host: Host, without: bool) {
@@ -418,6 +450,8 @@ impl World {
             retrying: false,
             completions: VecDeque::new(),
             completion_last: 0,
+            armed: false,
+            event: self.settings.descriptors.then(descriptor::event).transpose()?.map(Arc::new),
         })
     }
 
