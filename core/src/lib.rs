@@ -4,8 +4,18 @@
 //! `capi` and `calls` → `fd` → `poll` → `socket` → `protocol`, `fabric`, `service` → `wire`, `work` → `error`, `config`, `log`, `stats`, `sys`.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+pub mod calls;
+pub mod capi;
+pub mod config;
 pub mod error;
 pub mod fabric;
+pub mod fd;
+pub mod log;
+pub mod poll;
+pub mod protocol;
+pub mod service;
+pub mod socket;
+pub mod stats;
 pub mod sys;
 pub mod wire;
 pub mod work;

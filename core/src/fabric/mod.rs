@@ -10,10 +10,16 @@
 use core::net::SocketAddr;
 use std::os::fd::RawFd;
 
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
+pub mod faulty;
+mod forward;
 pub mod region;
 pub mod sim;
+pub mod traced;
 pub mod verbs;
 
+use forward::forward;
 pub use region::Region;
 
 use crate::{

@@ -1,3 +1,14 @@
 //! What touches the machine below everything else: per-thread state that is safe before constructors and in signal handlers.
 
+pub mod clock;
+pub mod cpus;
+pub mod descriptor;
 pub mod inside;
+pub mod kernel;
+pub mod lock;
+pub mod owner;
+pub mod ppoll;
+pub mod signals;
+pub mod slab;
+pub mod sockopt;
+pub mod stderr;

@@ -1,0 +1,117 @@
+//! Descriptor numbers: close, dup, fcntl, and what happens behind the library's back.
+
+use rustix::fd::{IntoRawFd, RawFd};
+
+use super::{Route, ours};
+use crate::{
+    error::Errno,
+    fd,
+    socket::{runtime, wait},
+    stats,
+    sys::{clock, descriptor},
+};
+
+/// Longest time that exit waits for data to leave, in nanoseconds.
+const EXIT_TIME: u64 = 3_000_000_000;
+
+/// Whether the number belongs to an rsocket: one atomic load, safe anywhere (DESIGN: D5).
+#[inline(always)]
+pub fn is_ours(fd: RawFd) -> bool {
+    fd::is_ours(fd)
+}
+
+/// close(2): drops the number and, with the last number of its description, the connection. The kernel's descriptor is closed by the
+/// caller's own call ([`Route::Kernel`]).
+pub fn close(fd: RawFd) -> Route<()> {
+    if let Some(last) = fd::remove(fd) {
+        last.socket.close(true);
+    }
+    Route::Kernel
+}
+
+/// The kernel has (or is about to have) something else under this number: forget the rsocket, as after close. Does not touch the kernel's descriptor.
+pub fn forget(fd: RawFd) {
+    fd::forget(fd);
+}
+
+/// dup(2) and fcntl(F_DUPFD, F_DUPFD_CLOEXEC): the lowest free number from `least`.
+pub fn dup_from(fd: RawFd, least: i32, close_on_exec: bool) -> Route<RawFd> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(kernel) = descriptor::borrow(fd) else { return Route::Kernel };
+    let Ok(least) = u32::try_from(least) else { return Route::err(Errno::INVAL) };
+    let least = RawFd::try_from(least).unwrap_or(RawFd::MAX);
+    let made = rustix::io::fcntl_dupfd_cloexec(kernel, least);
+    made.and_then(|copy| {
+        if !close_on_exec {
+            rustix::io::fcntl_setfd(&copy, rustix::io::FdFlags::empty())?;
+        }
+        let number = copy.into_raw_fd();
+        fd::share(&held, number);
+        Ok(number)
+    })
+    .into()
+}
+
+/// dup2(2), dup3(2) where `old` or `new` is ours: `flags` is 0 or O_CLOEXEC. (dup2 of a number to itself and dup3's EINVAL are decided here: `dup3` says which call it was.)
+pub fn dup_to(old: RawFd, new: RawFd, flags: i32, dup3: bool) -> Route<RawFd> {
+    let held = ours(old);
+    if held.is_none() && !is_ours(new) {
+        return Route::Kernel;
+    }
+    if old == new {
+        // dup2(2): "If oldfd is a valid file descriptor, and newfd has the same value as oldfd, then dup2() does nothing"; dup3: EINVAL.
+        return if dup3 { Route::err(Errno::INVAL) } else { Route::ok(new) };
+    }
+    if flags & !libc::O_CLOEXEC != 0 {
+        return Route::err(Errno::INVAL);
+    }
+    // The kernel closes `new` and puts the copy there in one step; a failure leaves `new` alone.
+    if let Err(errno) = crate::sys::kernel::dup3(old, new, flags) {
+        return Route::err(errno);
+    }
+    forget(new);
+    if let Some(held) = held {
+        fd::share(&held, new);
+    }
+    Route::ok(new)
+}
+
+/// fcntl(2) for commands with an int argument or none, other than F_DUPFD*: F_GETFL, F_SETFL, F_GETFD, F_SETFD …
+/// The kernel's socket has the flags; O_NONBLOCK is noted on the way.
+pub fn fcntl(fd: RawFd, command: i32, argument: i32) -> Route<i32> {
+    if command == libc::F_SETFL
+        && let Some(held) = ours(fd)
+    {
+        held.set_nonblocking(argument & libc::O_NONBLOCK != 0);
+    }
+    Route::Kernel
+}
+
+/// ioctl(FIONBIO). The kernel's socket has the flag; it is noted on the way.
+pub fn set_nonblocking(fd: RawFd, on: bool) -> Route<()> {
+    if let Some(held) = ours(fd) {
+        held.set_nonblocking(on);
+    }
+    Route::Kernel
+}
+
+/// Waits, a bounded time, until what was handed to send has reached the peers: for exit.
+pub fn flush_at_exit() {
+    if let Some(service) = runtime::running()
+        && !service.is_current_thread()
+    {
+        for handler in service.everything() {
+            handler.finish();
+        }
+        service.wait_forgotten(clock::now().saturating_add(EXIT_TIME), |handler| handler.is_finishing());
+    }
+    stats::dump_if_asked();
+}
+
+/// After fork in the child: everything inherited is forgotten (pthread_atfork child handler).
+pub fn after_fork_in_child() {
+    fd::forget_all();
+    runtime::forget_in_child();
+    wait::forget_idle();
+    stats::reset();
+}

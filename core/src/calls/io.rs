@@ -1,0 +1,105 @@
+//! Data in and out. read, readv, recv, recvfrom, recvmsg and their `_chk` forms all come here as [`recv`], the writing
+//! ones as [`send`].
+
+use core::time::Duration;
+use std::{
+    io::{IoSlice, IoSliceMut},
+    os::fd::RawFd,
+};
+
+use super::{Route, ours};
+use crate::{
+    error::Errno,
+    fd::Held,
+    socket::stream::{Blocking, Phase, Stream},
+    sys::{clock, signals},
+};
+
+fn blocking(held: &Held, flags: i32, timeout: Option<Duration>) -> Blocking {
+    if flags & libc::MSG_DONTWAIT != 0 || held.is_nonblocking() {
+        return Blocking::Never;
+    }
+    // Most sockets have no time-out: they need no look at the clock.
+    Blocking::Until(timeout.and_then(|timeout| clock::deadline(clock::now(), Some(timeout))))
+}
+
+/// A stream that the kernel has taken over in the meantime answers ENOTCONN: then the kernel is to be asked.
+fn route<T>(stream: &Stream, result: crate::error::Result<T>) -> Route<T> {
+    match result {
+        Err(Errno::NOTCONN) if stream.phase() == Phase::Kernel => Route::Kernel,
+        result => result.into(),
+    }
+}
+
+/// send(2), sendto(2), sendmsg(2), write(2), writev(2). `flags` as in send(2). Raises SIGPIPE where TCP would.
+/// (sendto on a connected stream ignores its address: pass none.)
+pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    // send(2): MSG_OOB on a stream needs what only the kernel has; here it is not supported (EOPNOTSUPP).
+    if flags & libc::MSG_OOB != 0 {
+        return Route::err(Errno::OPNOTSUPP);
+    }
+    let result = stream.send(from, blocking(&held, flags, held.socket.options.send_timeout()));
+    // send(2): EPIPE: "In this case, the process will also receive a SIGPIPE unless MSG_NOSIGNAL is set."
+    if result == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+        signals::raise_sigpipe();
+    }
+    route(stream, result)
+}
+
+/// recv(2) and all the others that read. `flags` as in recv(2). A stream gives no source address.
+pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    // tcp(7): without urgent data a read of it is EINVAL.
+    if flags & libc::MSG_OOB != 0 {
+        return Route::err(Errno::INVAL);
+    }
+    let (peek, wait_all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
+    let blocking = blocking(&held, flags, held.socket.options.receive_timeout());
+    if flags & libc::MSG_TRUNC != 0 && !peek {
+        return discard(stream, into, wait_all, blocking);
+    }
+    route(stream, stream.receive(into, peek, wait_all, blocking))
+}
+
+/// tcp(7): MSG_TRUNC "causes the received bytes of data to be discarded, rather than passed back in a caller-supplied buffer".
+fn discard(stream: &Stream, into: &[IoSliceMut<'_>], wait_all: bool, blocking: Blocking) -> Route<usize> {
+    let wanted: usize = into.iter().map(|slice| slice.len()).sum();
+    let mut sink = vec![0; wanted.min(1 << 16)];
+    let mut done = 0;
+    while done < wanted {
+        let part = (wanted - done).min(sink.len());
+        let Some(slice) = sink.get_mut(..part) else { break };
+        let how = if done == 0 || wait_all { blocking } else { Blocking::Never };
+        match stream.receive(&mut [IoSliceMut::new(slice)], false, wait_all, how) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(_) if done > 0 => break,
+            Err(errno) => return route(stream, Err(errno)),
+        }
+    }
+    Route::ok(done)
+}
+
+/// ioctl(FIONREAD): bytes that can be read without blocking. EINVAL on a listener (tcp(7)).
+pub fn readable_bytes(fd: RawFd) -> Route<i32> {
+    count(fd, Stream::readable)
+}
+
+/// ioctl(SIOCOUTQ): bytes handed to send that the peer's side has not acknowledged.
+pub fn unsent_bytes(fd: RawFd) -> Route<i32> {
+    count(fd, Stream::unsent)
+}
+
+fn count(fd: RawFd, what: impl Fn(&Stream) -> crate::error::Result<u32>) -> Route<i32> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    what(stream).map(|count| i32::try_from(count).unwrap_or(i32::MAX)).into()
+}
+
+/// pread, pwrite, preadv, pwritev, lseek …: a socket cannot seek; the kernel's own socket says ESPIPE.
+pub fn seek(_fd: RawFd) -> Route<i64> {
+    Route::Kernel
+}

@@ -1,0 +1,146 @@
+//! getsockopt and setsockopt. The kernel's socket keeps and checks every option (DESIGN: D1); what a fabric needs to know is
+//! noted besides.
+
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use super::{Route, ours};
+use crate::{
+    error::{Errno, Result},
+    fd::Held,
+    socket::{Role, engine::Sizes},
+    sys::sockopt,
+};
+
+/// The level of the options that only rsockets have.
+pub const SOL_RDMA: i32 = 0x10000;
+/// Send queue entries.
+pub const RDMA_SQSIZE: i32 = 0;
+/// Receive queue entries.
+pub const RDMA_RQSIZE: i32 = 1;
+/// Inline size in bytes.
+pub const RDMA_INLINE: i32 = 2;
+/// Entries of the iomap table.
+pub const RDMA_IOMAPSIZE: i32 = 3;
+
+/// Bounds of the queue sizes.
+const QUEUE: core::ops::RangeInclusive<u32> = 16..=65534;
+/// Largest buffer, in bytes.
+const BUFFER_MOST: u32 = 1 << 30;
+/// Smallest buffer, in bytes (socket(7): the doubled minimum of SO_RCVBUF is 256).
+const BUFFER_LEAST: u32 = 256;
+
+/// getsockopt(2): writes the value into `out` (cut to its length) and gives the length written, in bytes.
+pub fn getsockopt(fd: RawFd, level: i32, name: i32, out: &mut [u8]) -> Route<usize> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    match (level, name) {
+        (SOL_RDMA, _) => rdma_value(&held, name).map(|value| put(out, value)).into(),
+        (libc::SOL_SOCKET, libc::SO_ERROR) => {
+            let Some(stream) = held.socket.stream() else { return Route::Kernel };
+            stream.take_error().map(|error| put(out, error.map_or(0, Errno::raw_os_error))).into()
+        }
+        _ => Route::Kernel,
+    }
+}
+
+fn put(out: &mut [u8], value: i32) -> usize {
+    let bytes = value.to_ne_bytes();
+    let len = bytes.len().min(out.len());
+    for (to, from) in out.iter_mut().zip(bytes) {
+        *to = from;
+    }
+    len
+}
+
+fn rdma_value(held: &Held, name: i32) -> Result<i32> {
+    let sizes = held.socket.options.sizes();
+    let value = match name {
+        RDMA_SQSIZE => sizes.send_queue,
+        RDMA_RQSIZE => sizes.receive_queue,
+        RDMA_INLINE => sizes.inline,
+        RDMA_IOMAPSIZE => sizes.iomap_entries,
+        _ => return Err(Errno::NOPROTOOPT),
+    };
+    Ok(i32::try_from(value).unwrap_or(i32::MAX))
+}
+
+/// setsockopt(2).
+pub fn setsockopt(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Route<()> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    if level == SOL_RDMA {
+        return set_rdma(&held, name, value).into();
+    }
+    // The kernel checks value and length, and getsockopt shows what it has made of them.
+    if let Err(errno) = sockopt::set(fd, level, name, value) {
+        return Route::err(errno);
+    }
+    held.socket.options.remember(level, name, value);
+    note(&held, level, name, value);
+    Route::ok(())
+}
+
+fn integer(value: &[u8]) -> Option<i32> {
+    value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
+}
+
+fn set_rdma(held: &Held, name: i32, value: &[u8]) -> Result<()> {
+    let wanted = integer(value).and_then(|value| u32::try_from(value).ok()).ok_or(Errno::INVAL)?;
+    // The queues of a connection are made with it.
+    if held.socket.role() != Role::Fresh {
+        return Err(Errno::INVAL);
+    }
+    let change: fn(&mut Sizes, u32) = match name {
+        RDMA_SQSIZE => |sizes, wanted| sizes.send_queue = wanted.clamp(*QUEUE.start(), *QUEUE.end()),
+        RDMA_RQSIZE => |sizes, wanted| sizes.receive_queue = wanted.clamp(*QUEUE.start(), *QUEUE.end()),
+        RDMA_INLINE => |sizes, wanted| sizes.inline = wanted.min(4096),
+        RDMA_IOMAPSIZE => |sizes, wanted| sizes.iomap_entries = wanted.min(127 << 8),
+        _ => return Err(Errno::NOPROTOOPT),
+    };
+    held.socket.options.set_sizes(|sizes| change(sizes, wanted));
+    Ok(())
+}
+
+/// Notes what a fabric needs to know of an option that the kernel has taken.
+fn note(held: &Held, level: i32, name: i32, value: &[u8]) {
+    let options = &held.socket.options;
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => options.set_sizes(|sizes| sizes.receive_bytes = doubled(value) & !1),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => options.set_sizes(|sizes| sizes.send_bytes = doubled(value)),
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => options.set_receive_timeout(time(value)),
+        (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => options.set_send_timeout(time(value)),
+        (libc::SOL_SOCKET, libc::SO_LINGER) => options.set_linger(linger(value)),
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => options.set_keep_alive(integer(value).unwrap_or(0) != 0),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
+            options.set_keep_alive_idle(integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(1))
+        }
+        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+            let tos = integer(value).or_else(|| value.first().map(|byte| i32::from(*byte)));
+            options.set_tos(tos.and_then(|tos| u8::try_from(tos).ok()).unwrap_or(0));
+        }
+        _ => return,
+    }
+    let keeps = matches!((level, name), (libc::SOL_SOCKET, libc::SO_KEEPALIVE) | (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE));
+    if let (true, Some(stream)) = (keeps, held.socket.stream()) {
+        stream.set_keep_alive(options.keep_alive());
+    }
+}
+
+/// socket(7): "The kernel doubles this value (to allow space for bookkeeping overhead)".
+fn doubled(value: &[u8]) -> u32 {
+    integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(0).saturating_mul(2).clamp(BUFFER_LEAST, BUFFER_MOST)
+}
+
+/// A `struct timeval`; zero means none.
+fn time(value: &[u8]) -> Option<Duration> {
+    let seconds = i64::from_ne_bytes(*value.first_chunk()?);
+    let micros = i64::from_ne_bytes(*value.get(8..)?.first_chunk()?);
+    let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(0)) + Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+    (!time.is_zero()).then_some(time)
+}
+
+/// A `struct linger`: seconds, if it is on.
+fn linger(value: &[u8]) -> Option<Duration> {
+    let on = i32::from_ne_bytes(*value.first_chunk()?);
+    let seconds = i32::from_ne_bytes(*value.get(4..)?.first_chunk()?);
+    (on != 0).then(|| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}

@@ -1,0 +1,433 @@
+//! socket, bind, listen, accept, connect, shutdown, and the names of the two ends.
+
+use core::{net::SocketAddr, time::Duration};
+use std::sync::Arc;
+
+use rustix::{
+    fd::{IntoRawFd, OwnedFd, RawFd},
+    net::{AddressFamily, SocketFlags, SocketType},
+};
+
+use super::{Route, ours};
+use crate::{
+    config,
+    error::{Errno, Result},
+    fabric::{ConnectFailure, ConnectTo, ListenOn},
+    fd::{self, Held},
+    log, log_debug, log_info,
+    service::Service,
+    socket::{
+        Origin, Role, Socket, account, address, connect,
+        listener::Listener,
+        options::{Options, Setting},
+        runtime,
+        stream::{Blocking, Fallback, Phase, Stream},
+        wait::{self, Interest},
+    },
+    stats::{self, Counter},
+    sys::{clock, descriptor, ppoll, signals},
+};
+
+/// How long a client that called the r* functions waits for an answer over a fabric: it has asked for one, and the connection
+/// manager's own time-outs are shorter.
+const NATIVE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// socket(2) of an unmodified program: domain, type (with SOCK_NONBLOCK and SOCK_CLOEXEC) and protocol as there.
+pub fn socket(domain: i32, kind: i32, protocol: i32) -> Route<RawFd> {
+    let allowed = || config::preload().allows(config::program(), domain, libc::SOCK_STREAM, protocol);
+    make(domain, kind, protocol, Origin::Preload, allowed)
+}
+
+/// rsocket: the program asks for a fabric, so `preload_config` has no say.
+pub fn rsocket(domain: i32, kind: i32, protocol: i32) -> Route<RawFd> {
+    make(domain, kind, protocol, Origin::Native, || true)
+}
+
+fn make(domain: i32, kind: i32, protocol: i32, origin: Origin, allowed: impl Fn() -> bool) -> Route<RawFd> {
+    let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    let wanted =
+        matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & !flags == libc::SOCK_STREAM && matches!(protocol, 0 | libc::IPPROTO_TCP);
+    if !wanted {
+        return Route::Kernel;
+    }
+    log::prepare();
+    stats::prepare();
+    if !allowed() {
+        stats::add(Counter::FallbackPolicy, 1);
+        return Route::Kernel;
+    }
+    placeholder(domain, flags)
+        .map(|socket| {
+            let number = socket.into_raw_fd();
+            let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+            fd::open(number, Socket::new(domain, origin, Options::default()), nonblocking);
+            number
+        })
+        .into()
+}
+
+/// The kernel's socket under the program's number (DESIGN: D1).
+fn placeholder(domain: i32, flags: i32) -> Result<OwnedFd> {
+    let family = if domain == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    let mut with = SocketFlags::empty();
+    with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
+    with.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);
+    rustix::net::socket_with(family, SocketType::STREAM, with, None)
+}
+
+/// bind(2). The kernel binds; listen and connect ask it for the address.
+pub fn bind(fd: RawFd, _addr: &[u8]) -> Route<()> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    match held.socket.role() {
+        // The kernel's socket under a stream is not bound, but the stream has its address (bind(2): EINVAL).
+        Role::Stream => Route::err(Errno::INVAL),
+        _ => Route::Kernel,
+    }
+}
+
+fn kernel_name(fd: RawFd) -> Option<SocketAddr> {
+    rustix::net::getsockname(descriptor::borrow(fd)?).ok().and_then(address::from_kernel)
+}
+
+/// listen(2).
+pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    let socket = &held.socket;
+    let longest = u32::try_from(backlog).unwrap_or(0).min(somaxconn());
+    match socket.role() {
+        Role::Stream => return Route::err(Errno::INVAL),
+        Role::Kernel => return Route::Kernel,
+        Role::Listener => {
+            if let Some(listener) = socket.listener() {
+                listener.set_backlog(longest);
+            }
+            return Route::Kernel;
+        }
+        Role::Fresh => {}
+    }
+    let Some(kernel) = descriptor::borrow(fd) else { return Route::Kernel };
+    // A fabric comes first where it would not get the port once the kernel listens on it (iWARP).
+    let first = start_listener(socket, fd, longest);
+    let listened = rustix::net::listen(kernel, backlog);
+    match (first, listened) {
+        (Some(listener), Ok(())) => become_listener(socket, listener),
+        (Some(listener), Err(Errno::ADDRINUSE)) if listener_has_port(&listener) => {
+            log_info!("the kernel cannot listen beside the fabric: plain TCP peers are not served");
+            become_listener(socket, listener)
+        }
+        (Some(listener), Err(errno)) => {
+            listener.close();
+            Route::err(errno)
+        }
+        (None, Err(errno)) => Route::err(errno),
+        // Not bound before: the kernel has chosen a port by now.
+        (None, Ok(())) => match start_listener(socket, fd, longest) {
+            Some(listener) => become_listener(socket, listener),
+            None => {
+                socket.become_kernel();
+                Route::ok(())
+            }
+        },
+    }
+}
+
+fn become_listener(socket: &Socket, listener: Arc<Listener>) -> Route<()> {
+    socket.become_listener(listener);
+    Route::ok(())
+}
+
+fn listener_has_port(listener: &Listener) -> bool {
+    listener.listens()
+}
+
+/// Starts to listen on the fabric. `None`: no fabric, or the socket has no port yet.
+fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listener>> {
+    let addr = kernel_name(fd).filter(|addr| addr.port() != 0)?;
+    let service = runtime::service()?;
+    let sizes = socket.options.sizes();
+    let v6_only = descriptor::borrow(fd).is_some_and(|fd| rustix::net::sockopt::ipv6_v6only(fd).unwrap_or(false));
+    let listener = Listener::new(&service, sizes, backlog);
+    let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog, endpoint: sizes.endpoint() };
+    match service.fabric().listen(&on, listener.token()) {
+        Ok(listening) => {
+            log_debug!("listening on {addr} over the fabric");
+            listener.start(listening);
+            Some(listener)
+        }
+        Err(errno) => {
+            log_info!("no fabric listener on {addr}: {errno}");
+            account::no_listener(errno);
+            listener.close();
+            None
+        }
+    }
+}
+
+/// listen(2): a backlog above net.core.somaxconn is silently cut.
+fn somaxconn() -> u32 {
+    4096
+}
+
+/// accept4(2): `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC. Gives the new descriptor and the peer's address.
+pub fn accept(fd: RawFd, flags: i32) -> Route<(RawFd, SocketAddr)> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(listener) = held.socket.listener() else { return Route::Kernel };
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return Route::err(Errno::INVAL);
+    }
+    accept_either(fd, &held, listener, flags).into()
+}
+
+/// Takes a connection from the fabric's queue or the kernel's, whichever has one.
+fn accept_either(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -> Result<(RawFd, SocketAddr)> {
+    let timeout = held.socket.options.receive_timeout();
+    let deadline = clock::deadline(clock::now(), timeout);
+    loop {
+        if let Some(stream) = listener.pop() {
+            return hand_out(held, listener, stream, flags);
+        }
+        if let Some(accepted) = accept_kernel(fd, held, listener, flags)? {
+            return Ok(accepted);
+        }
+        if held.is_nonblocking() {
+            return Err(Errno::AGAIN);
+        }
+        wait_for_connection(fd, listener, deadline)?;
+        if listener.is_closed() {
+            return Err(Errno::INVAL);
+        }
+        if deadline.is_some_and(|deadline| clock::now() >= deadline) && !listener.has_connection() {
+            return Err(Errno::AGAIN);
+        }
+    }
+}
+
+fn hand_out(held: &Held, listener: &Arc<Listener>, stream: Arc<Stream>, flags: i32) -> Result<(RawFd, SocketAddr)> {
+    let domain = held.socket.domain;
+    let number = match placeholder(domain, flags) {
+        Ok(socket) => socket.into_raw_fd(),
+        Err(errno) => {
+            listener.put_back(stream);
+            return Err(errno);
+        }
+    };
+    let peer = stream.addresses().ok().and_then(|(_, peer)| peer);
+    let (options, settings) = held.socket.options.inherit();
+    for setting in &settings {
+        repeat(number, setting);
+    }
+    stream.set_keep_alive(options.keep_alive());
+    // accept(2): "on Linux, the new socket returned by accept() does not inherit file status flags".
+    fd::open(number, Socket::accepted(domain, held.socket.origin, options, stream), flags & libc::SOCK_NONBLOCK != 0);
+    let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+    Ok((number, address::as_domain(peer, domain)))
+}
+
+/// Repeats a setting of the listener on the accepted socket's kernel socket, so that getsockopt shows it.
+fn repeat(fd: RawFd, setting: &Setting) {
+    let _ = crate::sys::sockopt::set(fd, setting.level, setting.name, &setting.value);
+}
+
+fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -> Result<Option<(RawFd, SocketAddr)>> {
+    let kernel = descriptor::borrow(fd).ok_or(Errno::BADF)?;
+    let Ok(_turn) = listener.kernel_turn.try_lock() else { return Ok(None) };
+    if !held.is_nonblocking() {
+        let mut set = [ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 }];
+        if ppoll::ppoll(&mut set, Some(Duration::ZERO), None)? == 0 {
+            return Ok(None);
+        }
+    }
+    let mut with = SocketFlags::empty();
+    with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
+    with.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);
+    match rustix::net::acceptfrom_with(kernel, with) {
+        Ok((accepted, peer)) => {
+            stats::add(Counter::AcceptedKernel, 1);
+            let number = accepted.into_raw_fd();
+            fd::forget(number);
+            let peer = peer.and_then(address::from_kernel).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+            Ok(Some((number, peer)))
+        }
+        Err(Errno::AGAIN) => Ok(None),
+        // Only the fabric listens (iWARP): the kernel's socket does not.
+        Err(Errno::INVAL) if listener.listens() => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64>) -> Result<()> {
+    let waiter = wait::waiter()?;
+    let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
+    listener.sleepers().add(&waiter, Interest::READ | Interest::STATE);
+    let mut set = [ppoll::PollFd { fd: event, events: libc::POLLIN, revents: 0 }, ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 }];
+    let slept = if listener.has_connection() || listener.is_closed() {
+        Ok(0)
+    } else {
+        ppoll::ppoll(&mut set, clock::left(clock::now(), deadline), None)
+    };
+    listener.sleepers().remove(&waiter);
+    match slept {
+        Err(Errno::INTR) if deadline.is_none() && signals::restarts() => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// connect(2), with the bytes of a `struct sockaddr`.
+pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    match held.socket.role() {
+        Role::Listener | Role::Kernel => return Route::Kernel,
+        Role::Stream => return connect_again(fd, &held),
+        Role::Fresh => {}
+    }
+    let Some(peer) = address::parse(addr).filter(|peer| peer.port() != 0) else { return Route::Kernel };
+    // An IPv4 address on an IPv6 socket and the reverse are the kernel's to refuse.
+    if peer.is_ipv6() != (held.socket.domain == libc::AF_INET6) {
+        return Route::Kernel;
+    }
+    let to = address::destination(peer);
+    if connect::is_silent(to.ip()) {
+        stats::add(Counter::FallbackUnreachable, 1);
+        return leave_to_kernel(&held);
+    }
+    let Some(service) = runtime::service() else { return leave_to_kernel(&held) };
+    match start_connect(fd, &held, &service, to, peer) {
+        Err(failure) => {
+            account::fallback(failure);
+            leave_to_kernel(&held)
+        }
+        Ok(stream) if held.is_nonblocking() => {
+            held.socket.become_stream(stream);
+            // connect(2): "The socket is nonblocking and the connection cannot be completed immediately."
+            Route::err(Errno::INPROGRESS)
+        }
+        Ok(stream) => {
+            held.socket.become_stream(Arc::clone(&stream));
+            finish_connect(fd, &held, &stream, peer)
+        }
+    }
+}
+
+/// The kernel connects; whether it can or not, it is the kernel's socket from now on.
+fn leave_to_kernel(held: &Held) -> Route<()> {
+    stats::add(Counter::ConnectedKernel, 1);
+    held.socket.become_kernel();
+    Route::Kernel
+}
+
+fn start_connect(
+    fd: RawFd,
+    held: &Held,
+    service: &Arc<Service>,
+    to: SocketAddr,
+    peer: SocketAddr,
+) -> core::result::Result<Arc<Stream>, ConnectFailure> {
+    let options = &held.socket.options;
+    let sizes = options.sizes();
+    let request = ConnectTo {
+        peer: to,
+        local: connect::bound(kernel_name(fd)).filter(|local| local.is_ipv4() == to.is_ipv4()),
+        tos: options.tos(),
+        endpoint: sizes.endpoint(),
+    };
+    let patience = match held.socket.origin {
+        Origin::Preload => config::get().connect_deadline,
+        Origin::Native => NATIVE_DEADLINE,
+    };
+    let deadline = clock::deadline(clock::now(), Some(patience)).unwrap_or(u64::MAX);
+    let fallback = if held.is_nonblocking() { Some(fallback(fd, peer).map_err(ConnectFailure::Limit)?) } else { None };
+    let stream = Stream::connect(service, &request, sizes, deadline, fallback)?;
+    stream.set_keep_alive(options.keep_alive());
+    Ok(stream)
+}
+
+fn fallback(fd: RawFd, peer: SocketAddr) -> Result<Fallback> {
+    Ok(Fallback { socket: descriptor::duplicate(fd)?, peer })
+}
+
+/// Waits for the outcome of a blocking connect.
+fn finish_connect(fd: RawFd, held: &Held, stream: &Arc<Stream>, peer: SocketAddr) -> Route<()> {
+    let deadline = clock::deadline(clock::now(), held.socket.options.send_timeout());
+    match stream.wait_connected(Blocking::Until(deadline)) {
+        Ok(Phase::Up) => Route::ok(()),
+        Ok(Phase::Kernel) => leave_to_kernel(held),
+        Ok(Phase::Connecting | Phase::Accepting | Phase::Failed) => {
+            Route::err(stream.take_error().ok().flatten().unwrap_or(Errno::CONNREFUSED))
+        }
+        Ok(Phase::Closing | Phase::Closed) => Route::err(Errno::BADF),
+        Err(errno) => {
+            // connect(2), signal(7): the connection goes on being made; the service sees to it.
+            if let Ok(fallback) = fallback(fd, peer) {
+                let _ = stream.set_fallback(fallback);
+            }
+            // socket(7), SO_SNDTIMEO: connect gives EINPROGRESS when the time is over.
+            Route::err(if errno == Errno::AGAIN { Errno::INPROGRESS } else { errno })
+        }
+    }
+}
+
+/// connect on a socket that connects or is connected.
+fn connect_again(fd: RawFd, held: &Held) -> Route<()> {
+    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    match stream.phase() {
+        Phase::Up => {
+            // The first connect after a nonblocking one that has succeeded says so (connect(2) on Linux gives 0 once, then EISCONN).
+            if stream.first_report() { Route::ok(()) } else { Route::err(Errno::ISCONN) }
+        }
+        Phase::Connecting if held.is_nonblocking() => Route::err(Errno::ALREADY),
+        Phase::Connecting => {
+            let peer = stream.addresses().ok().and_then(|(_, peer)| peer);
+            finish_connect(fd, held, stream, peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))))
+        }
+        Phase::Failed => match stream.take_error() {
+            Ok(Some(errno)) => Route::err(errno),
+            // The error has been reported: connect starts anew, at the kernel.
+            _ => leave_to_kernel(held),
+        },
+        Phase::Kernel => Route::Kernel,
+        Phase::Accepting | Phase::Closing | Phase::Closed => Route::err(Errno::BADF),
+    }
+}
+
+/// shutdown(2).
+pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    if let Some(listener) = held.socket.listener() {
+        // shutdown on a listener ends listening: sleeping accepts return EINVAL.
+        listener.close();
+        return Route::Kernel;
+    }
+    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    let (read, write) = match how {
+        libc::SHUT_RD => (true, false),
+        libc::SHUT_WR => (false, true),
+        libc::SHUT_RDWR => (true, true),
+        _ => return Route::err(Errno::INVAL),
+    };
+    match stream.shutdown(read, write) {
+        Err(Errno::NOTCONN) if stream.phase() == Phase::Kernel => Route::Kernel,
+        result => result.into(),
+    }
+}
+
+fn name(fd: RawFd, pick: impl Fn(Option<SocketAddr>, Option<SocketAddr>) -> Option<SocketAddr>) -> Route<SocketAddr> {
+    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    if stream.phase() == Phase::Connecting {
+        return Route::Kernel;
+    }
+    match stream.addresses() {
+        Ok((local, peer)) => pick(local, peer).map_or(Route::Kernel, |addr| Route::ok(address::as_domain(addr, held.socket.domain))),
+        Err(errno) => Route::err(errno),
+    }
+}
+
+/// getsockname(2), as it goes into a `struct sockaddr` of the socket's family.
+pub fn getsockname(fd: RawFd) -> Route<SocketAddr> {
+    name(fd, |local, _| local)
+}
+
+/// getpeername(2).
+pub fn getpeername(fd: RawFd) -> Route<SocketAddr> {
+    name(fd, |_, peer| peer)
+}

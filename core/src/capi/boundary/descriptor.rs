@@ -1,0 +1,153 @@
+//! The C side of `calls::descriptor`: and who may call it. A process that shares the owner's memory but not its descriptors
+//! (a vfork child) does with a number what it likes, in the kernel; the owner's socket stays.
+
+use core::ffi::{c_int, c_uint, c_ulong, c_void};
+
+use super::{map, zero};
+use crate::{
+    calls::{Route, descriptor, io, socket},
+    error::Errno,
+    sys::{kernel::descriptor_table_size, owner},
+};
+
+/// close(2).
+pub fn close(fd: c_int) -> Route<c_int> {
+    if !owner::is_current() {
+        return Route::Kernel;
+    }
+    zero(descriptor::close(fd))
+}
+
+/// shutdown(2).
+pub fn shutdown(fd: c_int, how: c_int) -> Route<c_int> {
+    if !owner::is_current() {
+        return Route::Kernel;
+    }
+    zero(socket::shutdown(fd, how))
+}
+
+/// dup(2).
+pub fn dup(fd: c_int) -> Route<c_int> {
+    duplicate(fd, 0, false)
+}
+
+/// dup2(2).
+pub fn dup2(old: c_int, new: c_int) -> Route<c_int> {
+    if !owner::is_current() {
+        return Route::Kernel;
+    }
+    descriptor::dup_to(old, new, 0, false)
+}
+
+/// dup3(2): "EINVAL flags contain an invalid value", "oldfd was equal to newfd".
+pub fn dup3(old: c_int, new: c_int, flags: c_int) -> Route<c_int> {
+    if flags & !libc::O_CLOEXEC != 0 {
+        return Route::err(Errno::INVAL);
+    }
+    if !owner::is_current() {
+        return Route::Kernel;
+    }
+    descriptor::dup_to(old, new, flags, true)
+}
+
+/// fcntl(2). Commands that take a pointer (locks, owners by structure) are the kernel's: no socket has them, or none that matter here.
+pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> Route<c_int> {
+    // Of an int argument, the upper half of the word is what was there before.
+    let number = argument as c_int;
+    match command {
+        libc::F_DUPFD => duplicate(fd, number, false),
+        libc::F_DUPFD_CLOEXEC => duplicate(fd, number, true),
+        libc::F_GETFD | libc::F_SETFD | libc::F_GETFL | libc::F_SETFL | libc::F_GETOWN | libc::F_SETOWN => match owner::is_current() {
+            true => descriptor::fcntl(fd, command, number),
+            false => Route::Kernel,
+        },
+        _ => Route::Kernel,
+    }
+}
+
+fn duplicate(fd: c_int, least: c_int, close_on_exec: bool) -> Route<c_int> {
+    if !owner::is_current() {
+        return Route::Kernel;
+    }
+    descriptor::dup_from(fd, least, close_on_exec)
+}
+
+/// FIONREAD is SIOCINQ and TIOCINQ; TIOCOUTQ is SIOCOUTQ. (The crate's constants have other types on other C libraries.)
+const FIONBIO: c_ulong = 0x5421;
+const FIONREAD: c_ulong = 0x541b;
+const SIOCOUTQ: c_ulong = 0x5411;
+
+/// ioctl(2).
+///
+/// # Safety
+/// Unless NULL, `argument` must be good for what `request` reads and writes there.
+pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> Route<c_int> {
+    let argument: *mut c_int = argument.cast();
+    // The kernel takes an unsigned int; callers with an int sign-extend it.
+    let request = request & 0xffff_ffff;
+    if !matches!(request, FIONBIO | FIONREAD | SIOCOUTQ) {
+        return Route::Kernel;
+    }
+    // SAFETY: these three have a pointer to an int: NULL or good for reads and writes (the caller's promise).
+    let Some(argument) = (unsafe { argument.as_mut() }) else { return Route::err(Errno::FAULT) };
+    let counted = match request {
+        FIONBIO => return zero(descriptor::set_nonblocking(fd, *argument != 0)),
+        FIONREAD => io::readable_bytes(fd),
+        _ => io::unsent_bytes(fd),
+    };
+    map(counted, |bytes| {
+        *argument = bytes;
+        0
+    })
+}
+
+/// Closes the rsockets numbered `first` to `last`, for close_range(2) and closefrom(3). What is left of the call is the kernel's.
+pub fn close_ours(first: c_uint, last: c_uint) {
+    let end = descriptor_table_size().unwrap_or(1 << 20) as c_uint;
+    for number in first..last.saturating_add(1).min(end) {
+        let fd = number as c_int;
+        if !descriptor::is_ours(fd) {
+            continue;
+        }
+        if !owner::is_current() {
+            return;
+        }
+        // An error of one does not keep the others open.
+        let _ = descriptor::close(fd);
+    }
+}
+
+/// close_range(2), before the kernel does it: CLOSE_RANGE_CLOEXEC closes nothing, and other flags than CLOSE_RANGE_UNSHARE are EINVAL there.
+pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Route<c_int> {
+    if first <= last && flags & !(libc::CLOSE_RANGE_UNSHARE as c_int) == 0 {
+        close_ours(first, last);
+    }
+    Route::Kernel
+}
+
+/// The kernel has given out this number: what stood under it was closed behind the library's back.
+pub fn forget_stale(fd: c_int) {
+    if owner::is_current() {
+        descriptor::forget(fd);
+    }
+}
+
+/// What fdopen(3) must know: whether data moves through the library, so that C's streams cannot use the kernel's socket.
+pub fn carries_data(fd: c_int) -> bool {
+    matches!(io::readable_bytes(fd), Route::Done(Ok(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_refuses() {
+        assert_eq!(dup3(1, 2, libc::O_NONBLOCK), Route::err(Errno::INVAL));
+        // SAFETY: NULL is allowed.
+        assert_eq!(unsafe { ioctl(1, FIONREAD, core::ptr::null_mut()) }, Route::err(Errno::FAULT));
+        // SAFETY: not a request that is looked at.
+        assert_eq!(unsafe { ioctl(1, 0x8912, core::ptr::null_mut()) }, Route::Kernel);
+        assert_eq!(close_range(5, 4, 0), Route::Kernel);
+    }
+}

@@ -1,0 +1,155 @@
+//! The boundary between C and the calls: raw pointers in, slices and values out, and the `errno` variable.
+//!
+//! The r* functions and the hooks of the preload library share it. A function here has the arguments of the C function of
+//! its name and gives the [`Route`]: `Kernel` and nothing touched, or the C function's result. What a man page says of
+//! pointers, lengths and address truncation is decided here; everything else in `calls`.
+//!
+//! A pointer that is NULL where memory is needed gives EFAULT. Other bad pointers cannot be told from good ones here, where
+//! the kernel would report EFAULT: they are undefined behaviour.
+
+pub mod address;
+pub mod descriptor;
+pub mod io;
+pub mod option;
+pub mod poll;
+pub mod select;
+pub mod socket;
+pub mod vector;
+
+use core::ffi::{c_int, c_void};
+
+use crate::{
+    calls::Route,
+    error::{Errno, Result},
+};
+
+/// A C function's result.
+pub trait Answer {
+    /// What it is on failure.
+    const FAILURE: Self;
+}
+
+impl Answer for i32 {
+    const FAILURE: Self = -1;
+}
+
+impl Answer for i64 {
+    const FAILURE: Self = -1;
+}
+
+impl Answer for isize {
+    const FAILURE: Self = -1;
+}
+
+/// Makes a call: `None` when it is the kernel's. `errno` is set on failure, else what it was before.
+#[inline]
+pub fn answer<T: Answer>(call: impl FnOnce() -> Route<T>) -> Option<T> {
+    let before = errno();
+    let (errno, answer) = match call() {
+        Route::Kernel => (before, None),
+        Route::Done(Ok(value)) => (before, Some(value)),
+        Route::Done(Err(error)) => (error.raw_os_error(), Some(T::FAILURE)),
+    };
+    set_errno(errno);
+    answer
+}
+
+/// The thread's `errno`.
+#[inline]
+pub fn errno() -> c_int {
+    // SAFETY: has no preconditions; gives the address of this thread's errno.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: the address is valid as long as the thread runs, and only this thread uses it.
+    unsafe { *place }
+}
+
+/// Sets the thread's `errno`.
+#[inline]
+pub fn set_errno(errno: c_int) {
+    // SAFETY: has no preconditions; gives the address of this thread's errno.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: the address is valid as long as the thread runs, and only this thread uses it.
+    unsafe { *place = errno };
+}
+
+/// A route with its value changed.
+#[inline]
+fn map<T, U>(route: Route<T>, change: impl FnOnce(T) -> U) -> Route<U> {
+    match route {
+        Route::Kernel => Route::Kernel,
+        Route::Done(result) => Route::Done(result.map(change)),
+    }
+}
+
+/// The result of a call that gives 0.
+#[inline]
+fn zero(route: Route<()>) -> Route<c_int> {
+    map(route, |()| 0)
+}
+
+/// `?` for functions that give a [`Route`].
+macro_rules! attempt {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(errno) => return $crate::calls::Route::Done(Err(errno)),
+        }
+    };
+}
+use attempt;
+
+/// Memory to read.
+///
+/// # Safety
+/// Unless NULL, `start` must be good for reads of `length` bytes for `'a`.
+#[inline]
+unsafe fn bytes<'a>(start: *const c_void, length: usize) -> Result<&'a [u8]> {
+    match (length, start.is_null()) {
+        (0, _) => Ok(&[]),
+        (_, true) => Err(Errno::FAULT),
+        // SAFETY: not NULL, so good for `length` bytes (the caller's promise), which no caller here lets exceed isize::MAX.
+        _ => Ok(unsafe { core::slice::from_raw_parts(start.cast(), length) }),
+    }
+}
+
+/// Memory to write.
+///
+/// # Safety
+/// Unless NULL, `start` must be good for writes of `length` bytes for `'a`, and nobody else may use them.
+#[inline]
+unsafe fn bytes_mut<'a>(start: *mut c_void, length: usize) -> Result<&'a mut [u8]> {
+    match (length, start.is_null()) {
+        (0, _) => Ok(&mut []),
+        (_, true) => Err(Errno::FAULT),
+        // SAFETY: not NULL, so good for `length` bytes (the caller's promise), which no caller here lets exceed isize::MAX.
+        _ => Ok(unsafe { core::slice::from_raw_parts_mut(start.cast(), length) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errno_is_set_on_failure_only() {
+        set_errno(42);
+        assert_eq!(answer::<c_int>(|| Route::Kernel), None);
+        assert_eq!(errno(), 42);
+        let noisy = || {
+            set_errno(7);
+            Route::ok(3isize)
+        };
+        assert_eq!(answer(noisy), Some(3));
+        assert_eq!(errno(), 42);
+        assert_eq!(answer::<isize>(|| Route::err(Errno::AGAIN)), Some(-1));
+        assert_eq!(errno(), libc::EAGAIN);
+    }
+
+    #[test]
+    fn null_is_a_fault_unless_nothing_is_wanted() {
+        // SAFETY: NULL is allowed.
+        assert_eq!(unsafe { bytes(core::ptr::null(), 1) }, Err(Errno::FAULT));
+        // SAFETY: NULL is allowed.
+        assert_eq!(unsafe { bytes_mut(core::ptr::null_mut(), 0) }, Ok(&mut [][..]));
+    }
+}

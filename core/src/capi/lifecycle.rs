@@ -1,0 +1,35 @@
+//! What the library hangs onto the process: fork and exit.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{calls::descriptor, sys::owner};
+
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// Makes this process the owner of the sockets to come, and its children by fork of their own. Once is enough.
+pub fn register() {
+    if REGISTERED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    owner::claim();
+    // SAFETY: the handler is a function of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+/// Not run in vfork children, nor in those of `_Fork`, posix_spawn and a raw clone: these are told from the owner by their number.
+unsafe extern "C" fn in_child() {
+    owner::claim();
+    descriptor::after_fork_in_child();
+}
+
+/// After main has returned or exit was called, and the program's own exit handlers have run: they may still send.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;
+
+extern "C" fn at_exit() {
+    // A vfork child that calls exit leaves its parent's data alone.
+    if owner::is_current() {
+        descriptor::flush_at_exit();
+    }
+}

@@ -1,0 +1,195 @@
+use super::*;
+
+/// A directory of its own for a test, removed afterwards.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("rsocket-config-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        Dir(dir)
+    }
+
+    fn put(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.0.join(name), content).unwrap();
+    }
+
+    fn load(&self, env: &[(&str, &str)]) -> (Defaults, Vec<String>) {
+        let mut warnings = Vec::new();
+        let lookup = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value));
+        let defaults = Defaults::load(&self.0, &lookup, &mut |text| warnings.push(text));
+        (defaults, warnings)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn missing_files_are_the_defaults() {
+    let (defaults, warnings) = Dir::new("missing").load(&[]);
+    assert_eq!(defaults, Defaults::default());
+    assert_eq!(warnings, Vec::<String>::new());
+}
+
+#[test]
+fn reads_every_file_and_variable() {
+    let dir = Dir::new("all");
+    for (name, value) in [
+        ("mem_default", "65537\n"),
+        ("wmem_default", " 4096 \n"),
+        ("sqsize_default", "100"),
+        ("rqsize_default", "200"),
+        ("inline_default", "0"),
+        ("iomap_size", "300"),
+        ("polling_time", "25\n"),
+        ("wake_up_interval", "5000\n"),
+    ] {
+        dir.put(name, value);
+    }
+    let expected = Defaults {
+        receive_bytes: 65536,
+        send_bytes: 4096,
+        send_queue: 100,
+        receive_queue: 200,
+        inline: 0,
+        iomap_entries: 512,
+        polling_time: Duration::from_micros(25),
+        wake_up_interval: Some(Duration::from_secs(5)),
+        ..Defaults::default()
+    };
+    assert_eq!(dir.load(&[]), (expected, vec![]));
+    let env = [
+        ("RS_SQ_SIZE", "17"),
+        ("RS_RQ_SIZE", "65534"),
+        ("RS_INLINE", "32"),
+        ("RSOCKET_CONNECT_DEADLINE", "50"),
+        ("RSOCKET_FABRIC", "kernel"),
+    ];
+    let expected = Defaults {
+        send_queue: 17,
+        receive_queue: 65534,
+        inline: 32,
+        connect_deadline: Duration::from_millis(50),
+        fabric_enabled: false,
+        ..expected
+    };
+    assert_eq!(dir.load(&env), (expected, vec![]));
+}
+
+#[test]
+fn bad_content_warns_and_keeps_the_default() {
+    let huge = "1".repeat(100);
+    let bad: [&[u8]; 11] =
+        [b"", b"\n", b"-1", b"12x", b"1 2", b"0x40", b"99999999999999999999999999", b"4294967296", b"10", b"\xff\x00\xfe", huge.as_bytes()];
+    for content in bad {
+        let dir = Dir::new("bad");
+        dir.put("mem_default", content);
+        let (defaults, warnings) = dir.load(&[]);
+        assert_eq!(defaults, Defaults::default());
+        assert_eq!(warnings.len(), 1, "{content:?}: {warnings:?}");
+        assert!(warnings[0].contains("mem_default"), "{warnings:?}");
+        assert!(warnings[0].chars().all(|c| !c.is_control()), "{warnings:?}");
+    }
+    let dir = Dir::new("bad-value");
+    dir.put("polling_time", "lots");
+    assert!(dir.load(&[]).1[0].contains("lots"));
+}
+
+#[test]
+fn what_cannot_be_read_warns() {
+    let dir = Dir::new("directory");
+    std::fs::create_dir(dir.0.join("wmem_default")).unwrap();
+    let (defaults, warnings) = dir.load(&[]);
+    assert_eq!(defaults, Defaults::default());
+    assert!(warnings.len() == 1 && warnings[0].contains("wmem_default"), "{warnings:?}");
+
+    let file = Dir::new("not-a-directory");
+    file.put("file", "");
+    let mut warnings = 0;
+    assert_eq!(Defaults::load(&file.0.join("file"), &|_| None, &mut |_| warnings += 1), Defaults::default());
+    assert_eq!(warnings, 8);
+}
+
+#[test]
+fn queue_sizes_are_clamped_with_a_warning() {
+    let dir = Dir::new("clamp");
+    dir.put("sqsize_default", "1");
+    dir.put("rqsize_default", "99999999999999999999999");
+    let (defaults, warnings) = dir.load(&[]);
+    assert_eq!((defaults.send_queue, defaults.receive_queue), (16, 65534));
+    assert_eq!(warnings.len(), 2);
+    let (defaults, warnings) = dir.load(&[("RS_SQ_SIZE", "65535"), ("RS_RQ_SIZE", "-3"), ("RS_INLINE", "")]);
+    assert_eq!((defaults.send_queue, defaults.receive_queue, defaults.inline), (65534, 65534, 64));
+    assert_eq!(warnings.len(), 5);
+    assert!(warnings.iter().any(|text| text.contains("RS_SQ_SIZE") && text.contains("65535")), "{warnings:?}");
+}
+
+#[test]
+fn fabric_list() {
+    let dir = Dir::new("fabric");
+    for (list, enabled, complaints) in [
+        ("verbs", true, 0),
+        ("verbs,kernel", true, 0),
+        ("kernel verbs", true, 0),
+        ("kernel", false, 0),
+        (" kernel, ", false, 0),
+        ("", true, 0),
+        ("vebrs", true, 1),
+        ("vebrs,kernel", false, 1),
+    ] {
+        let (defaults, warnings) = dir.load(&[("RSOCKET_FABRIC", list)]);
+        assert_eq!((defaults.fabric_enabled, warnings.len()), (enabled, complaints), "{list}");
+    }
+}
+
+fn policy(text: &str) -> (PreloadConfig, Vec<String>) {
+    let mut warnings = Vec::new();
+    let config = PreloadConfig::parse(text.as_bytes(), "preload_config", &mut |text| warnings.push(text));
+    (config, warnings)
+}
+
+#[test]
+fn policy_without_lines_allows_everything() {
+    for text in ["", "# nothing\n\n   \n", "nonsense\n"] {
+        assert!(policy(text).0.allows("x", libc::AF_INET, libc::SOCK_STREAM, 0), "{text}");
+    }
+    let dir = Dir::new("policy");
+    assert_eq!(PreloadConfig::load(&dir.0, &mut |text| panic!("{text}")), PreloadConfig::default());
+}
+
+#[test]
+fn policy_matches_program_domain_type_protocol() {
+    let (config, warnings) =
+        policy("# comment\niperf INET STREAM TCP # more\nmemcached-with-a-long-name * sock_stream *\nk* af_inet6 * IPPROTO_UDP\n");
+    assert_eq!(warnings, Vec::<String>::new());
+    let (inet, inet6, stream, dgram) = (libc::AF_INET, libc::AF_INET6, libc::SOCK_STREAM, libc::SOCK_DGRAM);
+    assert!(config.allows("iperf3", inet, stream, 0));
+    assert!(config.allows("iperf", inet, stream | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, libc::IPPROTO_TCP));
+    assert!(!config.allows("iperf", inet6, stream, 0));
+    assert!(!config.allows("iperf", inet, dgram, 0));
+    assert!(!config.allows("iper", inet, stream, 0));
+    assert!(config.allows("memcached-with-", inet6, stream, 0));
+    assert!(!config.allows("memcached-with", inet6, stream, 0));
+    assert!(config.allows("kdc", inet6, dgram, 0));
+    assert!(!config.allows("kdc", inet6, stream, 0));
+}
+
+#[test]
+fn policy_skips_bad_lines_with_their_number() {
+    let (config, warnings) =
+        policy("a INET STREAM TCP\n\na INET STREAM\na X STREAM TCP\na INET RAW TCP\na INET STREAM SCTP\na * * * *\n* IB * *\n");
+    let numbers: Vec<&str> = warnings.iter().filter_map(|text| text.split(':').nth(1)).collect();
+    assert_eq!(numbers, ["3", "4", "5", "6", "7"]);
+    assert!(config.allows("other", 27, libc::SOCK_STREAM, 0));
+    assert!(!config.allows("other", libc::AF_INET, libc::SOCK_STREAM, 0));
+}
+
+#[test]
+fn program_is_known() {
+    assert!(!program().is_empty());
+}

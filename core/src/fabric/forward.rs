@@ -1,0 +1,72 @@
+//! The methods that a wrapper passes on unchanged to its field `inner`, in groups.
+
+macro_rules! forward {
+    ($($group:ident),+) => { $(forward!(@$group);)+ };
+    (@kind) => {
+        fn kind(&self) -> FabricKind {
+            self.inner.kind()
+        }
+    };
+    (@limits) => {
+        fn limits(&self) -> EndpointLimits {
+            self.inner.limits()
+        }
+
+        fn local_addr(&self) -> SocketAddr {
+            self.inner.local_addr()
+        }
+
+        fn peer_addr(&self) -> SocketAddr {
+            self.inner.peer_addr()
+        }
+    };
+    (@areas) => {
+        fn exposed(&self) -> ExposedMemory {
+            self.inner.exposed()
+        }
+
+        fn receive_area(&self) -> &Region {
+            self.inner.receive_area()
+        }
+
+        fn send_area(&self) -> &Region {
+            self.inner.send_area()
+        }
+
+        fn target_area(&self) -> &Region {
+            self.inner.target_area()
+        }
+    };
+    (@events) => {
+        fn event_fd(&self) -> Option<RawFd> {
+            self.inner.event_fd()
+        }
+
+        fn clear_events(&mut self) {
+            self.inner.clear_events();
+        }
+    };
+    (@setup) => {
+        fn set_token(&mut self, token: Token) {
+            self.inner.set_token(token);
+        }
+
+        fn connect(&mut self, private_data: &[u8]) -> Result<()> {
+            self.inner.connect(private_data)
+        }
+
+        fn accept(&mut self, private_data: &[u8]) -> Result<()> {
+            self.inner.accept(private_data)
+        }
+
+        fn reject(&mut self) {
+            self.inner.reject();
+        }
+
+        fn disconnect(&mut self) {
+            self.inner.disconnect();
+        }
+    };
+}
+
+pub(super) use forward;

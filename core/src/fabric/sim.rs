@@ -1,1 +1,0 @@
-//! A simulated fabric with virtual time and seeded faults.

@@ -1,0 +1,182 @@
+//! The readiness engine behind poll and select: rsockets and kernel descriptors in one wait (DESIGN: D6).
+#![forbid(unsafe_code)]
+
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT};
+
+use crate::{
+    config,
+    error::{Errno, Result},
+    socket::{
+        Look, Socket,
+        wait::{self, Borrowed, Interest},
+    },
+    stats::{self, Counter},
+    sys::{
+        clock::{self, Nanos},
+        cpus,
+        ppoll::{PollFd, SignalMask, ppoll},
+    },
+};
+
+/// What is waited for.
+pub struct Entry<'a> {
+    /// The number; negative: ignored.
+    pub fd: RawFd,
+    /// Wanted events.
+    pub events: i16,
+    /// Events found.
+    pub revents: i16,
+    /// The rsocket of that number, `None` for any other descriptor.
+    pub socket: Option<&'a Socket>,
+}
+
+/// Reported whether asked for or not (poll(2)).
+const ALWAYS: i16 = POLLERR | POLLHUP | POLLNVAL;
+
+/// Waits until an entry has events. Gives how many have.
+pub fn wait(entries: &mut [Entry<'_>], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
+    let deadline = clock::deadline(clock::now(), timeout);
+    let found = look(entries, Socket::look, mask)?;
+    if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return Ok(found);
+    }
+    if spin(entries) {
+        return look(entries, Socket::look, mask);
+    }
+    let waiter = wait::waiter()?;
+    let registered = Registered { waiter: &waiter, sockets: entries.iter().filter_map(|entry| entry.socket).collect() };
+    for entry in entries.iter() {
+        if let Some(socket) = entry.socket {
+            socket.add_sleeper(&waiter, interest(entry.events));
+        }
+    }
+    stats::add(Counter::WaitsSlept, 1);
+    let found = sleep_until(entries, &waiter, deadline, mask);
+    drop(registered);
+    found
+}
+
+/// Takes the poller off again, whatever ends the wait.
+struct Registered<'a> {
+    waiter: &'a Borrowed,
+    sockets: Vec<&'a Socket>,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        for socket in &self.sockets {
+            socket.remove_sleeper(self.waiter);
+        }
+    }
+}
+
+fn interest(events: i16) -> Interest {
+    let mut interest = Interest::STATE;
+    if events & !POLLOUT != 0 {
+        interest |= Interest::READ;
+    }
+    if events & (POLLOUT | libc::POLLWRNORM) != 0 {
+        interest |= Interest::WRITE;
+    }
+    interest
+}
+
+fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Nanos>, mask: Option<SignalMask>) -> Result<usize> {
+    let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
+    let mut set = Vec::with_capacity(entries.len() * 2 + 1);
+    let mut owners = Vec::with_capacity(entries.len() * 2 + 1);
+    loop {
+        set.clear();
+        owners.clear();
+        set.push(PollFd { fd: event, events: POLLIN, revents: 0 });
+        owners.push(None);
+        let mut found = 0;
+        for entry in entries.iter_mut() {
+            let Some(socket) = entry.socket else {
+                set.push(PollFd { fd: entry.fd, events: entry.events, revents: 0 });
+                owners.push(None);
+                continue;
+            };
+            let seen = socket.arm_and_look();
+            entry.revents = seen.events & (entry.events | ALWAYS);
+            found += usize::from(entry.revents != 0);
+            if seen.kernel {
+                set.push(PollFd { fd: entry.fd, events: entry.events, revents: 0 });
+                owners.push(None);
+            }
+            if seen.event_fd >= 0 {
+                set.push(PollFd { fd: seen.event_fd, events: POLLIN, revents: 0 });
+                owners.push(Some(socket));
+            }
+        }
+        if found == 0 {
+            let mut left = clock::left(clock::now(), deadline);
+            if let Some(most) = config::get().wake_up_interval {
+                left = Some(left.map_or(most, |left| left.min(most)));
+            }
+            ppoll(&mut set, left, mask)?;
+            for (slept, owner) in set.iter().zip(&owners) {
+                if let (true, Some(socket)) = (slept.revents != 0, owner) {
+                    socket.look_after_sleep();
+                }
+            }
+            waiter.reset();
+        }
+        let found = look(entries, Socket::look, mask)?;
+        if found > 0 || deadline.is_some_and(|deadline| clock::now() >= deadline) {
+            return Ok(found);
+        }
+    }
+}
+
+/// Spins over the rsockets for the polling time. True if one has events.
+fn spin(entries: &[Entry<'_>]) -> bool {
+    let polling = config::get().polling_time;
+    if polling.is_zero() || !cpus::may_spin() {
+        return false;
+    }
+    let until = clock::now().saturating_add(u64::try_from(polling.as_nanos()).unwrap_or(0));
+    while clock::now() < until {
+        for entry in entries {
+            if let Some(socket) = entry.socket
+                && socket.look().events & (entry.events | ALWAYS) != 0
+            {
+                return true;
+            }
+        }
+        core::hint::spin_loop();
+    }
+    false
+}
+
+/// One look at everything, without waiting.
+fn look(entries: &mut [Entry<'_>], look_at: impl Fn(&Socket) -> Look, mask: Option<SignalMask>) -> Result<usize> {
+    let mut kernel = Vec::new();
+    for (index, entry) in entries.iter_mut().enumerate() {
+        entry.revents = 0;
+        let ask = match entry.socket {
+            None => entry.fd >= 0,
+            Some(socket) => {
+                let seen = look_at(socket);
+                entry.revents = seen.events & (entry.events | ALWAYS);
+                seen.kernel
+            }
+        };
+        if ask {
+            kernel.push((index, PollFd { fd: entry.fd, events: entry.events, revents: 0 }));
+        }
+    }
+    if !kernel.is_empty() {
+        let mut set: Vec<_> = kernel.iter().map(|(_, fd)| *fd).collect();
+        ppoll(&mut set, Some(Duration::ZERO), mask)?;
+        for ((index, _), fd) in kernel.iter().zip(&set) {
+            if let Some(entry) = entries.get_mut(*index) {
+                entry.revents |= fd.revents;
+            }
+        }
+    }
+    Ok(entries.iter().filter(|entry| entry.revents != 0).count())
+}

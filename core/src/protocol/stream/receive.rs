@@ -1,0 +1,162 @@
+//! The receiving direction: the ring of two halves, the messages in it, and the receives that are posted for them.
+
+use std::collections::VecDeque;
+
+use super::{PeerFault, RECEIVE_SLACK, REPOST_BATCH, credit::ReceiveCredit};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    /// Size of the ring.
+    size: u32,
+    /// Where the next byte to read is.
+    read_at: u32,
+    /// Bytes that arrived and were not read.
+    readable: u32,
+    /// Bytes that were advertised and have not arrived. Together with `readable` never more than the ring.
+    room: u32,
+    /// Bytes that are still unread of each message, in order. At most as many as the receive queue has entries.
+    messages: VecDeque<u32>,
+    credit: ReceiveCredit,
+    /// Receives used up and not posted again.
+    used: u32,
+    /// Whether the half to be advertised next is the second one.
+    second_half: bool,
+    /// The peer keeps one record only, so that it must be used up before it is filled in again.
+    single_record: bool,
+}
+
+impl Receiver {
+    /// The first half is advertised by the connect record.
+    pub(super) fn new(size: u32, queue: u16) -> Self {
+        let size = size & !1;
+        Receiver {
+            size,
+            read_at: 0,
+            readable: 0,
+            room: size / 2,
+            messages: VecDeque::new(),
+            credit: ReceiveCredit::new(queue),
+            used: 0,
+            second_half: true,
+            single_record: false,
+        }
+    }
+
+    /// How many records the peer's target list has.
+    pub(super) fn set_peer_records(&mut self, count: u32) {
+        self.single_record = count < 2;
+    }
+
+    pub(super) fn half(&self) -> u32 {
+        self.size / 2
+    }
+
+    pub(super) fn receive_used(&mut self) {
+        self.used = self.used.saturating_add(1);
+    }
+
+    pub(super) fn receives_initial(&self) -> u32 {
+        u32::from(self.credit.size()) + RECEIVE_SLACK
+    }
+
+    pub(super) fn receives_due(&self) -> u32 {
+        let batch = (u32::from(self.credit.size()) / 4).clamp(1, REPOST_BATCH);
+        if self.used >= batch { self.used } else { 0 }
+    }
+
+    pub(super) fn receives_posted(&mut self, count: u32) {
+        self.used = self.used.saturating_sub(count);
+    }
+
+    /// How much may still arrive in the half that is being filled: what was advertised are whole halves.
+    fn room_in_half(&self) -> u32 {
+        if self.room > self.half() { self.room - self.half() } else { self.room }
+    }
+
+    /// `by` bytes after `at` in the ring. Both are at most the size of the ring.
+    fn wrap(&self, at: u32, by: u32) -> u32 {
+        let to = u64::from(at) + u64::from(by);
+        let size = u64::from(self.size);
+        (if to >= size { to - size } else { to }) as u32
+    }
+
+    /// A DATA message.
+    pub(super) fn data(&mut self, len: u32) -> Result<(), PeerFault> {
+        self.credit.arrived()?;
+        if len == 0 {
+            self.credit.consumed(1);
+            return Ok(());
+        }
+        // A message lies within one half.
+        let room = self.room_in_half();
+        if len > room {
+            return Err(PeerFault::DataTooLong { len, room });
+        }
+        self.room -= len;
+        self.readable += len;
+        self.messages.push_back(len);
+        Ok(())
+    }
+
+    /// An IOMAP message: the record is in place, so it is done with.
+    pub(super) fn iomap(&mut self) -> Result<(), PeerFault> {
+        self.credit.arrived()?;
+        self.credit.consumed(1);
+        Ok(())
+    }
+
+    pub(super) fn readable(&self) -> u32 {
+        self.readable
+    }
+
+    pub(super) fn peek_at(&self, skip: u32) -> Option<(u32, u32)> {
+        let left = self.readable.checked_sub(skip).filter(|left| *left > 0)?;
+        let at = self.wrap(self.read_at, skip);
+        Some((at, left.min(self.size - at)))
+    }
+
+    pub(super) fn consume(&mut self, count: u32) {
+        let count = count.min(self.readable);
+        self.readable -= count;
+        self.read_at = self.wrap(self.read_at, count);
+        let mut left = count;
+        let mut messages = 0;
+        while let Some(front) = self.messages.front_mut() {
+            if *front > left {
+                *front -= left;
+                break;
+            }
+            left -= *front;
+            messages += 1;
+            self.messages.pop_front();
+        }
+        self.credit.consumed(messages);
+    }
+
+    /// Whether a grant has to be sent.
+    pub(super) fn grant_due(&self) -> bool {
+        self.credit.due() || self.half_is_free()
+    }
+
+    /// Whether a whole half is neither advertised nor unread. It is the next in rotation, as bytes are read in order.
+    fn half_is_free(&self) -> bool {
+        self.half() > 0 && self.size - self.room - self.readable >= self.half() && !(self.single_record && self.room > 0)
+    }
+
+    /// The limit to send now.
+    pub(super) fn grant(&mut self) -> u16 {
+        self.credit.grant()
+    }
+
+    /// The half to advertise now, as an offset in the ring.
+    pub(super) fn advertise(&mut self) -> Option<u32> {
+        if !self.half_is_free() {
+            return None;
+        }
+        let offset = if self.second_half { self.half() } else { 0 };
+        self.second_half = !self.second_half;
+        self.room += self.half();
+        Some(offset)
+    }
+}

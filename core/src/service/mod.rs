@@ -1,0 +1,233 @@
+//! The one background thread of a process (DESIGN: D4): connection-manager events, deadlines, and connections that finish
+//! after their last descriptor is closed.
+//!
+//! It owns the registry of connections by [`Token`]. Locks: the registry and the list of those in care are leaf locks, held
+//! only to copy entries in and out; a handler runs without any of them.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+};
+
+use rustix::fd::{AsRawFd, OwnedFd, RawFd};
+
+use crate::{
+    error::{Errno, Result},
+    fabric::{Event, Fabric, Token},
+    log_warn,
+    sys::{
+        clock::{self, Nanos},
+        descriptor, inside,
+        ppoll::{PollFd, ppoll},
+        signals,
+    },
+};
+
+/// Events taken from the fabric in one turn.
+const EVENTS_A_TURN: usize = 64;
+/// Connections in care whose event descriptors are watched at once; the others are looked at every [`CARE_INTERVAL`].
+const WATCHED: usize = 128;
+/// How often those in care that are not watched are looked at, in nanoseconds.
+const CARE_INTERVAL: Nanos = 20_000_000;
+
+/// What the service is to do with a connection in its care.
+pub enum Care {
+    /// Look again at an event on its descriptor, or at this time.
+    Until(Option<Nanos>),
+    /// It needs no care any more, but stays known.
+    Release,
+    /// It is over: forget it. Its destruction happens here, in the service thread.
+    Forget,
+}
+
+/// A connection or a listener, as the service sees it.
+pub trait Handler: Send + Sync {
+    /// Something has happened to it.
+    fn event(self: Arc<Self>, event: Event, now: Nanos);
+
+    /// Its turn while in care.
+    fn care(self: Arc<Self>, now: Nanos) -> Care;
+
+    /// The descriptor whose readability is worth a turn.
+    fn event_fd(&self) -> Option<RawFd>;
+
+    /// The program exits: end it in an orderly way.
+    fn finish(self: Arc<Self>);
+
+    /// Whether something that was written before close is still on its way.
+    fn is_finishing(&self) -> bool;
+}
+
+/// The service over one fabric.
+pub struct Service {
+    fabric: Arc<dyn Fabric>,
+    wake: OwnedFd,
+    awake: AtomicBool,
+    registry: Mutex<HashMap<Token, Arc<dyn Handler>>>,
+    care: Mutex<Vec<Token>>,
+    /// Signalled whenever something was forgotten.
+    forgotten: Condvar,
+    next_token: AtomicU64,
+    thread: AtomicU32,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Service {
+    /// A service that is driven by [`Service::turn`].
+    pub fn new(fabric: Arc<dyn Fabric>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Service {
+            fabric,
+            wake: descriptor::event()?,
+            awake: AtomicBool::new(false),
+            registry: Mutex::new(HashMap::new()),
+            care: Mutex::new(Vec::new()),
+            forgotten: Condvar::new(),
+            next_token: AtomicU64::new(1),
+            thread: AtomicU32::new(0),
+        }))
+    }
+
+    /// Starts the thread. All signals are blocked in it: handlers run in the program's threads.
+    pub fn start(self: &Arc<Self>) -> Result<()> {
+        let service = Arc::clone(self);
+        let spawned = signals::with_all_blocked(|| std::thread::Builder::new().name("rsocket".into()).spawn(move || service.run()));
+        spawned.map(drop).map_err(|error| error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error))
+    }
+
+    /// The fabric.
+    pub fn fabric(&self) -> &Arc<dyn Fabric> {
+        &self.fabric
+    }
+
+    /// A name for a new connection or listener.
+    pub fn token(&self) -> Token {
+        Token(self.next_token.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes a connection or listener known.
+    pub fn register(&self, token: Token, handler: Arc<dyn Handler>) {
+        lock(&self.registry).insert(token, handler);
+    }
+
+    /// Forgets it. What is left of it is dropped by the caller.
+    pub fn forget(&self, token: Token) -> Option<Arc<dyn Handler>> {
+        let handler = lock(&self.registry).remove(&token);
+        self.forgotten.notify_all();
+        handler
+    }
+
+    /// Takes it into care: [`Handler::care`] is called soon, and again until it says otherwise.
+    pub fn take_care(&self, token: Token) {
+        {
+            let mut care = lock(&self.care);
+            if !care.contains(&token) {
+                care.push(token);
+            }
+        }
+        self.nudge();
+    }
+
+    /// Everything that is known, for exit.
+    pub fn everything(&self) -> Vec<Arc<dyn Handler>> {
+        lock(&self.registry).values().cloned().collect()
+    }
+
+    /// Waits until nothing is known for which `wanted` says so, at most until `deadline`. Only where the thread runs.
+    pub fn wait_forgotten(&self, deadline: Nanos, mut wanted: impl FnMut(&Arc<dyn Handler>) -> bool) {
+        let mut registry = lock(&self.registry);
+        while registry.values().any(&mut wanted) {
+            let Some(left) = clock::left(clock::now(), Some(deadline)).filter(|left| !left.is_zero()) else { return };
+            registry = match self.forgotten.wait_timeout(registry, left) {
+                Ok((registry, _)) => registry,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+
+    /// Whether the calling thread is the service's.
+    pub fn is_current_thread(&self) -> bool {
+        u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0) == self.thread.load(Ordering::Relaxed)
+    }
+
+    fn nudge(&self) {
+        if !self.awake.swap(true, Ordering::AcqRel) {
+            descriptor::signal(&self.wake);
+        }
+    }
+
+    /// One turn at time `now`: events, then those in care. Gives the time of the next turn that is due without any event.
+    pub fn turn(&self, now: Nanos) -> Option<Nanos> {
+        for event in self.fabric.events(EVENTS_A_TURN) {
+            self.dispatch(event, now);
+        }
+        let in_care = lock(&self.care).clone();
+        let mut next = None;
+        for token in in_care {
+            let handler = lock(&self.registry).get(&token).cloned();
+            let care = handler.map_or(Care::Forget, |handler| handler.care(now));
+            match care {
+                Care::Until(at) => next = clock::earlier(next, at),
+                Care::Release => lock(&self.care).retain(|other| *other != token),
+                Care::Forget => {
+                    lock(&self.care).retain(|other| *other != token);
+                    drop(self.forget(token));
+                }
+            }
+        }
+        next
+    }
+
+    fn dispatch(&self, event: Event, now: Nanos) {
+        let token = match &event {
+            Event::Ready { token, .. } | Event::Established { token, .. } | Event::Failed { token, .. } | Event::Disconnected { token } => {
+                *token
+            }
+            Event::Incoming { listener, .. } => *listener,
+        };
+        let handler = lock(&self.registry).get(&token).cloned();
+        match (handler, event) {
+            (Some(handler), event) => handler.event(event, now),
+            // The listener was closed a moment ago.
+            (None, Event::Incoming { mut endpoint, .. }) => endpoint.reject(),
+            // The connection was closed a moment ago: an endpoint in the event is destroyed here.
+            (None, event) => drop(event),
+        }
+    }
+
+    fn run(self: Arc<Self>) {
+        inside::enter_for_ever();
+        let me = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0);
+        self.thread.store(me, Ordering::Relaxed);
+        loop {
+            let next = self.turn(clock::now());
+            self.sleep(next);
+        }
+    }
+
+    fn sleep(&self, until: Option<Nanos>) {
+        let care = lock(&self.care).clone();
+        let mut until = until;
+        if care.len() > WATCHED {
+            until = clock::earlier(until, Some(clock::now().saturating_add(CARE_INTERVAL)));
+        }
+        // Held over the wait so that the descriptors stay open.
+        let handlers: Vec<_> = {
+            let registry = lock(&self.registry);
+            care.iter().take(WATCHED).filter_map(|token| registry.get(token).cloned()).collect()
+        };
+        let fds = handlers.iter().filter_map(|handler| handler.event_fd()).chain(self.fabric.event_fd()).chain([self.wake.as_raw_fd()]);
+        let mut set: Vec<_> = fds.map(|fd| PollFd { fd, events: libc::POLLIN, revents: 0 }).collect();
+        if let Err(errno) = ppoll(&mut set, clock::left(clock::now(), until), None)
+            && errno != Errno::INTR
+        {
+            log_warn!("service: poll: {errno}");
+        }
+        if self.awake.swap(false, Ordering::AcqRel) {
+            descriptor::drain(&self.wake);
+        }
+    }
+}

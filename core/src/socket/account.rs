@@ -1,0 +1,62 @@
+//! Which counters a stream adds to.
+
+use crate::{
+    fabric::{ConnectFailure, FabricKind},
+    log::warn_once,
+    stats::{self, Counter},
+};
+
+fn add(counter: Counter, bytes: usize) {
+    stats::add(counter, u64::try_from(bytes).unwrap_or(0));
+}
+
+/// Bytes that the program has handed over.
+pub fn sent(kind: FabricKind, bytes: usize) {
+    match kind {
+        FabricKind::Verbs => add(Counter::BytesSentVerbs, bytes),
+        FabricKind::Sim => add(Counter::BytesSentSim, bytes),
+    }
+}
+
+/// Bytes that the program has taken.
+pub fn received(kind: FabricKind, bytes: usize) {
+    match kind {
+        FabricKind::Verbs => add(Counter::BytesReceivedVerbs, bytes),
+        FabricKind::Sim => add(Counter::BytesReceivedSim, bytes),
+    }
+}
+
+/// A connection is established.
+pub fn connected(kind: FabricKind, accepted: bool) {
+    let counter = match (kind, accepted) {
+        (FabricKind::Verbs, false) => Counter::ConnectedVerbs,
+        (FabricKind::Verbs, true) => Counter::AcceptedVerbs,
+        (FabricKind::Sim, false) => Counter::ConnectedSim,
+        (FabricKind::Sim, true) => Counter::AcceptedSim,
+    };
+    stats::add(counter, 1);
+}
+
+/// A connection is left to the kernel.
+pub fn fallback(failure: ConnectFailure) {
+    let counter = match failure {
+        ConnectFailure::NoRoute => Counter::FallbackNoRoute,
+        ConnectFailure::Refused => Counter::FallbackRefused,
+        ConnectFailure::TimedOut => Counter::FallbackTimedOut,
+        ConnectFailure::Limit(errno) => {
+            warn_once("limit", format_args!("no more RDMA connections ({errno}): the kernel carries the others (see ulimit -l and -n)"));
+            Counter::FallbackLimit
+        }
+        ConnectFailure::Other(crate::error::Errno::PROTO) => Counter::FallbackVersion,
+        ConnectFailure::Other(_) => Counter::FallbackOther,
+    };
+    stats::add(counter, 1);
+}
+
+/// A listener is left to the kernel.
+pub fn no_listener(errno: crate::error::Errno) {
+    match errno {
+        crate::error::Errno::NODEV | crate::error::Errno::ADDRNOTAVAIL => stats::add(Counter::FallbackNoRoute, 1),
+        errno => fallback(ConnectFailure::Limit(errno)),
+    }
+}

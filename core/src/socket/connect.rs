@@ -1,0 +1,81 @@
+//! Which way a connection goes (DESIGN: D8): the fabrics first, then the kernel.
+
+use core::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard};
+
+use super::stream::{Fallback, Phase};
+use crate::{
+    error::Errno,
+    stats::{self, Counter},
+    sys::clock::{self, Nanos},
+};
+
+/// How long a host that did not answer is not asked again, in nanoseconds.
+const SILENT_TIME: Nanos = 60_000_000_000;
+/// Silent hosts that are remembered at once.
+const SILENT_MOST: usize = 64;
+
+static SILENT: Mutex<Vec<(IpAddr, Nanos)>> = Mutex::new(Vec::new());
+
+fn silent() -> MutexGuard<'static, Vec<(IpAddr, Nanos)>> {
+    SILENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The host has not answered over a fabric: for a while it is left to the kernel.
+pub fn remember_silent(host: IpAddr) {
+    let now = clock::now();
+    let mut silent = silent();
+    silent.retain(|(other, until)| *other != host && *until > now);
+    if silent.len() >= SILENT_MOST {
+        silent.remove(0);
+    }
+    silent.push((host, now.saturating_add(SILENT_TIME)));
+}
+
+/// Whether the host is remembered as silent.
+pub fn is_silent(host: IpAddr) -> bool {
+    let now = clock::now();
+    silent().iter().any(|(other, until)| *other == host && *until > now)
+}
+
+/// Lets the kernel connect a nonblocking socket whose program waits for the outcome already.
+pub fn kernel(fallback: &Fallback) -> (Phase, Option<Errno>) {
+    // The program may have made the socket blocking since: the service must not wait for a peer.
+    let flags = rustix::fs::fcntl_getfl(&fallback.socket);
+    let blocking = flags.as_ref().is_ok_and(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK));
+    if let (true, Ok(flags)) = (blocking, flags) {
+        let _ = rustix::fs::fcntl_setfl(&fallback.socket, flags | rustix::fs::OFlags::NONBLOCK);
+    }
+    let result = rustix::net::connect(&fallback.socket, &fallback.peer);
+    if let (true, Ok(flags)) = (blocking, flags) {
+        let _ = rustix::fs::fcntl_setfl(&fallback.socket, flags);
+    }
+    match result {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
+            stats::add(Counter::ConnectedKernel, 1);
+            (Phase::Kernel, None)
+        }
+        // The program has been told EINPROGRESS; it learns the error from SO_ERROR (connect(2)).
+        Err(errno) => (Phase::Failed, Some(errno)),
+    }
+}
+
+/// A connected or bound address without a meaning for a fabric: the wildcard with port 0 is "not bound".
+pub fn bound(addr: Option<SocketAddr>) -> Option<SocketAddr> {
+    addr.filter(|addr| addr.port() != 0 || !addr.ip().is_unspecified()).map(super::address::for_fabric)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembers_a_bounded_number_of_hosts() {
+        let host = |last: u8| IpAddr::from([198, 51, 100, last]);
+        for last in 0..100 {
+            remember_silent(host(last));
+        }
+        assert!(is_silent(host(99)) && !is_silent(host(0)));
+        assert!(silent().len() <= SILENT_MOST);
+    }
+}

@@ -1,0 +1,454 @@
+//! A connection's protocol machine and its endpoint, side by side: the only place where the two meet.
+//!
+//! Lives behind the engine lock of its stream (DESIGN: lock 4): every method is short and none blocks.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use super::wait::Interest;
+use crate::{
+    error::{Errno, Result},
+    fabric::{Endpoint, EndpointConfig, Region},
+    log_debug, log_info,
+    protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, State, TARGET_RECORDS, Taken, TargetList, control_reserve},
+    stats::{self, Counter},
+    wire::Sge,
+    work::{Completion, TransportError, WorkRequest},
+};
+
+/// Completions taken in one go.
+const POLL_BATCH: usize = 16;
+/// Batches of completions taken in one pump; more wait for the next.
+const POLL_BATCHES: usize = 64;
+/// Bytes of an iomap record.
+const IOMAP_RECORD: u32 = 24;
+/// Work requests posted with one doorbell.
+const POST_BATCH: usize = 16;
+
+/// What a stream's socket options ask of a connection, in bytes and entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// SO_RCVBUF.
+    pub receive_bytes: u32,
+    /// SO_SNDBUF.
+    pub send_bytes: u32,
+    /// RDMA_SQSIZE.
+    pub send_queue: u32,
+    /// RDMA_RQSIZE.
+    pub receive_queue: u32,
+    /// RDMA_INLINE.
+    pub inline: u32,
+    /// RDMA_IOMAPSIZE.
+    pub iomap_entries: u32,
+}
+
+impl Sizes {
+    /// The endpoint that a stream of these sizes needs.
+    pub fn endpoint(&self) -> EndpointConfig {
+        EndpointConfig {
+            send_queue: self.send_queue,
+            receive_queue: self.receive_queue.saturating_add(RECEIVE_SLACK),
+            inline: self.inline,
+            receive_bytes: self.receive_bytes,
+            send_bytes: self.send_bytes,
+            target_bytes: target_bytes(self.iomap_entries),
+        }
+    }
+}
+
+/// Size of the target list and the iomap table behind it, in bytes (PROTOCOL.md 1.3).
+fn target_bytes(iomap_entries: u32) -> u32 {
+    (TARGET_RECORDS * Sge::BYTES as u32).saturating_add(iomap_entries.saturating_mul(IOMAP_RECORD))
+}
+
+/// Protocol and endpoint of one connection.
+pub struct Engine {
+    connection: Connection,
+    endpoint: Box<dyn Endpoint>,
+    /// What went wrong and was not reported yet (SO_ERROR).
+    error: Option<Errno>,
+    /// The completion queue will announce the next completion.
+    armed: bool,
+    /// The connection manager's connection has been ended from this side.
+    disconnected: bool,
+    /// shutdown(SHUT_RD) was called.
+    read_shut: bool,
+    /// shutdown(SHUT_WR) was called.
+    write_shut: bool,
+}
+
+impl Engine {
+    /// Puts an endpoint and a new protocol machine together and posts the receives.
+    pub fn new(mut endpoint: Box<dyn Endpoint>, sizes: &Sizes) -> Result<Self> {
+        let limits = endpoint.limits();
+        let wanted = sizes.receive_queue.min(limits.receive_queue.saturating_sub(RECEIVE_SLACK)).max(1);
+        if limits.send_queue < control_reserve(limits.mode) + 2 {
+            return Err(Errno::NOBUFS);
+        }
+        let connection = Connection::new(&stream::Config {
+            send_queue: limits.send_queue,
+            receive_queue: u16::try_from(wanted).unwrap_or(u16::MAX - 1),
+            send_bytes: sizes.send_bytes,
+            receive_bytes: sizes.receive_bytes,
+            inline: limits.inline,
+            iomap_entries: u16::try_from(sizes.iomap_entries).unwrap_or(u16::MAX),
+            mode: limits.mode,
+            exposed: endpoint.exposed(),
+            max_write: stream::DEFAULT_MAX_WRITE,
+            host_is_big_endian: cfg!(target_endian = "big"),
+        });
+        endpoint.post_receives(connection.receives_initial())?;
+        Ok(Engine { connection, endpoint, error: None, armed: false, disconnected: false, read_shut: false, write_shut: false })
+    }
+
+    /// The protocol machine.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The endpoint.
+    pub fn endpoint(&mut self) -> &mut dyn Endpoint {
+        &mut *self.endpoint
+    }
+
+    /// Starts the connection (active side).
+    pub fn connect(&mut self) -> Result<()> {
+        let record = self.connection.connect_record();
+        self.endpoint.connect(&record)
+    }
+
+    /// Accepts the connection (passive side) whose peer sent `private_data`.
+    pub fn accept(&mut self, private_data: &[u8]) -> Result<()> {
+        if let Err(fault) = self.connection.establish(private_data) {
+            self.note_fault(fault);
+            self.endpoint.reject();
+            return Err(Errno::PROTO);
+        }
+        let record = self.connection.connect_record();
+        self.endpoint.accept(&record)
+    }
+
+    /// The passive side's answer has come (active side).
+    pub fn establish(&mut self, private_data: &[u8]) -> Result<()> {
+        match self.connection.establish(private_data) {
+            Ok(()) => {
+                self.transmit();
+                Ok(())
+            }
+            Err(fault) => {
+                self.note_fault(fault);
+                Err(Errno::PROTO)
+            }
+        }
+    }
+
+    /// Whether anything can still be sent or received.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.connection.state(), State::Disconnected(_) | State::Broken)
+    }
+
+    /// Whether the connection ended in disorder.
+    pub fn is_broken(&self) -> bool {
+        self.connection.state() == State::Broken
+    }
+
+    /// The error that was not reported yet; it is reported once (socket(7): SO_ERROR).
+    pub fn take_error(&mut self) -> Option<Errno> {
+        self.error.take()
+    }
+
+    /// Whether there is an error to report.
+    pub fn has_error(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// Takes what has completed, answers it, and says what has changed for sleepers.
+    pub fn pump(&mut self) -> Interest {
+        let mut changed = Interest::empty();
+        for _ in 0..POLL_BATCHES {
+            let mut batch = [Completion::Sent { id: 0 }; POLL_BATCH];
+            let count = self.endpoint.poll(&mut batch);
+            for completion in batch.iter().take(count) {
+                changed |= self.complete(completion);
+            }
+            if count < POLL_BATCH {
+                break;
+            }
+        }
+        if !changed.is_empty() {
+            self.repost();
+            self.transmit();
+        }
+        changed
+    }
+
+    fn complete(&mut self, completion: &Completion) -> Interest {
+        match completion {
+            Completion::Sent { id } => {
+                self.connection.sent(*id);
+                Interest::WRITE
+            }
+            Completion::Received { message } => {
+                let target_area = self.endpoint.target_area();
+                let taken = self.connection.received(*message, &|| snapshot(target_area));
+                match taken {
+                    Ok(taken) => {
+                        for index in (0..TARGET_RECORDS).filter(|index| taken.contains(*index)) {
+                            let _ = target_area.write(Taken::offset_of(index) as usize, &[0; Sge::BYTES]);
+                        }
+                        Interest::READ | Interest::WRITE
+                    }
+                    Err(fault) => self.fault(fault),
+                }
+            }
+            Completion::ReceivedMalformed { len } => {
+                let fault = self.connection.received_malformed(*len);
+                self.fault(fault)
+            }
+            Completion::Failed(error) => self.failed(*error),
+        }
+    }
+
+    fn note_fault(&self, fault: PeerFault) {
+        stats::add(Counter::PeerFaults, 1);
+        log_info!("peer {} breaks the protocol: {}", self.endpoint.peer_addr(), fault.name());
+    }
+
+    /// The peer breaks the protocol: the connection is reset.
+    fn fault(&mut self, fault: PeerFault) -> Interest {
+        self.note_fault(fault);
+        self.reset(Errno::CONNRESET);
+        Interest::all()
+    }
+
+    fn failed(&mut self, error: TransportError) -> Interest {
+        log_debug!("transport error {error:?} on the connection with {}", self.endpoint.peer_addr());
+        match error {
+            // The queue pair was emptied after an end that is known already.
+            TransportError::Flushed if !self.is_open() => self.connection.broken(),
+            // The host does not acknowledge: what tcp(7) calls ETIMEDOUT.
+            TransportError::RetryExceeded => self.reset(Errno::TIMEDOUT),
+            TransportError::Flushed | TransportError::RemoteAccess | TransportError::Other(_) => self.reset(Errno::CONNRESET),
+        }
+        stats::add(Counter::TransportErrors, 1);
+        Interest::all()
+    }
+
+    /// Ends the connection with an error for the program.
+    pub fn reset(&mut self, errno: Errno) {
+        if self.is_open() && self.error.is_none() {
+            self.error = Some(errno);
+        }
+        self.connection.broken();
+        self.end();
+    }
+
+    /// The connection manager says that the connection is over: what arrived before stays readable, then comes end of file.
+    pub fn peer_gone(&mut self) -> Interest {
+        let _ = self.pump();
+        self.connection.broken();
+        self.end();
+        Interest::all()
+    }
+
+    /// Ends the connection manager's connection; once.
+    pub fn end(&mut self) {
+        if !self.disconnected {
+            self.disconnected = true;
+            self.endpoint.disconnect();
+        }
+    }
+
+    fn repost(&mut self) {
+        let due = self.connection.receives_due();
+        if due == 0 {
+            return;
+        }
+        match self.endpoint.post_receives(due) {
+            Ok(()) => self.connection.receives_posted(due),
+            Err(_) => self.reset(Errno::CONNRESET),
+        }
+    }
+
+    /// Posts what the protocol has to send now.
+    pub fn transmit(&mut self) {
+        loop {
+            let mut batch = [None::<WorkRequest>; POST_BATCH];
+            let mut count = 0;
+            for slot in &mut batch {
+                *slot = self.connection.poll_work();
+                if slot.is_none() {
+                    break;
+                }
+                count += 1;
+            }
+            if count == 0 {
+                return;
+            }
+            let mut work = [EMPTY_WORK; POST_BATCH];
+            for (to, from) in work.iter_mut().zip(batch.iter().flatten()) {
+                *to = *from;
+            }
+            let Some(posted) = work.get(..count) else { return };
+            if let Err(errno) = self.endpoint.post_sends(posted) {
+                log_info!("posting to {} failed: {errno}", self.endpoint.peer_addr());
+                self.reset(Errno::CONNRESET);
+                return;
+            }
+        }
+    }
+
+    /// Copies queued bytes into the slices behind their first `filled` bytes; `take` frees them. Gives how many.
+    pub fn read(&mut self, into: &mut [IoSliceMut<'_>], filled: usize, take: bool) -> Result<usize> {
+        let (mut skip, mut done) = (filled, 0);
+        for slice in into.iter_mut() {
+            let mut at = skip.min(slice.len());
+            skip -= at;
+            while at < slice.len() {
+                let ahead = if take { 0 } else { done };
+                let Some((offset, contiguous)) = self.connection.peek_at(u32::try_from(ahead).unwrap_or(u32::MAX)) else {
+                    return Ok(done);
+                };
+                let part = slice.len().saturating_sub(at).min(contiguous as usize);
+                let Some(target) = slice.get_mut(at..at + part) else { return Ok(done) };
+                self.endpoint.receive_area().read(offset as usize, target)?;
+                if take {
+                    self.connection.consume(u32::try_from(part).unwrap_or(0));
+                }
+                at += part;
+                done += part;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Whether a read finds the end of file once the queued bytes are taken.
+    pub fn at_end(&self) -> bool {
+        self.read_shut || self.connection.end_of_file() || !self.connection.can_read()
+    }
+
+    /// Whether nothing more will come from the peer (queued bytes apart), or this side does not want it.
+    pub fn at_end_of_stream(&self) -> bool {
+        self.read_shut || !self.connection.state().peer_may_send()
+    }
+
+    /// Whether this side has ended its writing half.
+    pub fn write_shut(&self) -> bool {
+        self.write_shut
+    }
+
+    /// shutdown(SHUT_RD): reads find the end of file. As with TCP the peer is not told, and what it sends can still be read.
+    pub fn shutdown_read(&mut self) {
+        self.read_shut = true;
+    }
+
+    /// Takes bytes from `skip` bytes into `from`, as much as can be posted now, and posts it. Gives how many.
+    pub fn write(&mut self, from: &[IoSlice<'_>], skip: usize) -> Result<usize> {
+        let total: usize = from.iter().map(|slice| slice.len()).sum();
+        let mut done = 0;
+        while skip + done < total {
+            let room = self.connection.writable() as usize;
+            if room == 0 {
+                break;
+            }
+            let part = room.min(total - skip - done);
+            let at = self.connection.write_at() as usize;
+            gather(from, skip + done, part, |offset, bytes| self.endpoint.send_area().write(at + offset, bytes))?;
+            self.connection.commit(u32::try_from(part).unwrap_or(0));
+            self.transmit();
+            done += part;
+        }
+        Ok(done)
+    }
+
+    /// Half close: what was written before goes first.
+    pub fn shutdown_write(&mut self) {
+        self.write_shut = true;
+        self.connection.shutdown_write();
+        self.transmit();
+    }
+
+    /// Full close: what was written before goes first.
+    pub fn disconnect(&mut self) {
+        self.connection.disconnect();
+        self.transmit();
+    }
+
+    /// Sends a keep-alive message.
+    pub fn keep_alive(&mut self) {
+        if self.connection.keep_alive() {
+            self.transmit();
+        }
+    }
+
+    /// Asks for an announcement of the next completion. Look once more afterwards.
+    pub fn arm(&mut self) {
+        if !self.armed && self.endpoint.arm().is_ok() {
+            self.armed = true;
+        }
+    }
+
+    /// The event descriptor was readable: takes the announcement off.
+    pub fn clear_events(&mut self) {
+        self.endpoint.clear_events();
+        self.armed = false;
+    }
+}
+
+/// Readings of the target list before a peer that keeps writing is taken at its last word.
+const SNAPSHOT_READS: usize = 4;
+
+const EMPTY_WORK: WorkRequest =
+    WorkRequest { id: 0, operation: crate::work::Operation::Send, payload: crate::work::Payload::Empty, signaled: false };
+
+/// A copy of the target list, read until two readings agree: the peer may be writing there.
+fn snapshot(area: &Region) -> TargetList {
+    let mut list = TargetList::default();
+    for _ in 0..SNAPSHOT_READS {
+        let mut again = TargetList::default();
+        for (index, record) in again.iter_mut().enumerate() {
+            let _ = area.read(index * Sge::BYTES, record);
+        }
+        if again == list {
+            break;
+        }
+        list = again;
+    }
+    list
+}
+
+/// Hands out `len` bytes from `skip` bytes into the slices, piece by piece, with each piece's offset.
+fn gather(from: &[IoSlice<'_>], skip: usize, len: usize, mut put: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+    let (mut skip, mut done) = (skip, 0);
+    for slice in from {
+        if skip >= slice.len() {
+            skip -= slice.len();
+            continue;
+        }
+        let part = (slice.len() - skip).min(len - done);
+        let Some(bytes) = slice.get(skip..skip + part) else { break };
+        put(done, bytes)?;
+        done += part;
+        skip = 0;
+        if done == len {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gathers_across_slices() {
+        let slices = [IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cdef"), IoSlice::new(b"gh")];
+        let mut out = vec![0; 5];
+        gather(&slices, 1, 5, |at, bytes| {
+            out[at..at + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(out, b"bcdef");
+    }
+}

@@ -1,0 +1,192 @@
+//! A listening socket: connections that came over a fabric, next to those that wait in the kernel's queue.
+//!
+//! Locks: the queue is a leaf lock, held for a push or a pop.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    collections::VecDeque,
+    os::fd::RawFd,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use super::{
+    engine::Sizes,
+    stream::Stream,
+    wait::{Interest, Sleepers},
+};
+use crate::{
+    fabric::{Event, Listening, Token},
+    log_debug,
+    service::{Care, Handler, Service},
+    stats::{self, Counter},
+    sys::clock::Nanos,
+};
+
+/// A listener on the fabrics.
+pub struct Listener {
+    token: Token,
+    service: Arc<Service>,
+    sizes: Sizes,
+    backlog: AtomicU32,
+    queue: Mutex<Queue>,
+    sleepers: Sleepers,
+    /// One thread at a time takes from the kernel's queue, so that none blocks there while a fabric's connection waits.
+    pub kernel_turn: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Established, in the order of arrival.
+    ready: VecDeque<Arc<Stream>>,
+    /// Accepted by the library, not established yet.
+    arriving: u32,
+    listening: Option<Box<dyn Listening>>,
+    closed: bool,
+}
+
+impl Listener {
+    /// A listener that is known to the service; [`Listener::start`] makes it listen.
+    pub fn new(service: &Arc<Service>, sizes: Sizes, backlog: u32) -> Arc<Self> {
+        let listener = Arc::new(Listener {
+            token: service.token(),
+            service: Arc::clone(service),
+            sizes,
+            backlog: AtomicU32::new(backlog),
+            queue: Mutex::default(),
+            sleepers: Sleepers::default(),
+            kernel_turn: Mutex::new(()),
+        });
+        service.register(listener.token, Arc::clone(&listener) as Arc<dyn Handler>);
+        listener
+    }
+
+    /// Its name at the fabric.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The fabric listens now.
+    pub fn start(&self, listening: Box<dyn Listening>) {
+        self.queue().listening = Some(listening);
+    }
+
+    /// Whether the fabric listens.
+    pub fn listens(&self) -> bool {
+        self.queue().listening.is_some()
+    }
+
+    /// Whether it was closed, or shut down.
+    pub fn is_closed(&self) -> bool {
+        self.queue().closed
+    }
+
+    /// listen(2) once more changes the backlog.
+    pub fn set_backlog(&self, backlog: u32) {
+        self.backlog.store(backlog, Ordering::Relaxed);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The connection that came first.
+    pub fn pop(&self) -> Option<Arc<Stream>> {
+        self.queue().ready.pop_front()
+    }
+
+    /// Puts a connection back that could not be handed to the program (no descriptors left).
+    pub fn put_back(&self, stream: Arc<Stream>) {
+        self.queue().ready.push_front(stream);
+    }
+
+    /// Whether a connection waits.
+    pub fn has_connection(&self) -> bool {
+        !self.queue().ready.is_empty()
+    }
+
+    /// Who sleeps here.
+    pub fn sleepers(&self) -> &Sleepers {
+        &self.sleepers
+    }
+
+    /// A connection that was accepted for this listener is established.
+    pub fn established(&self, stream: &Arc<Stream>) {
+        let closed = {
+            let mut queue = self.queue();
+            queue.arriving = queue.arriving.saturating_sub(1);
+            if !queue.closed {
+                queue.ready.push_back(Arc::clone(stream));
+            }
+            queue.closed
+        };
+        if closed {
+            stream.close(None, false);
+        } else {
+            self.sleepers.wake(Interest::READ);
+        }
+    }
+
+    /// A connection that was accepted for this listener ended before it was established.
+    pub fn lost(&self) {
+        let mut queue = self.queue();
+        queue.arriving = queue.arriving.saturating_sub(1);
+    }
+
+    /// close(2): stops listening and ends the connections that nobody has taken.
+    pub fn close(&self) {
+        let (listening, ready) = {
+            let mut queue = self.queue();
+            queue.closed = true;
+            (queue.listening.take(), core::mem::take(&mut queue.ready))
+        };
+        drop(self.service.forget(self.token));
+        drop(listening);
+        for stream in ready {
+            stream.close(None, false);
+        }
+        self.sleepers.wake(Interest::all());
+    }
+
+    /// listen(2): the queue takes one more than the backlog says, as with TCP.
+    fn has_room(&self) -> bool {
+        let mut queue = self.queue();
+        let waiting = u32::try_from(queue.ready.len()).unwrap_or(u32::MAX).saturating_add(queue.arriving);
+        let room = !queue.closed && waiting <= self.backlog.load(Ordering::Relaxed);
+        if room {
+            queue.arriving += 1;
+        }
+        room
+    }
+}
+
+impl Handler for Listener {
+    fn event(self: Arc<Self>, event: Event, _now: Nanos) {
+        let Event::Incoming { mut endpoint, private_data, .. } = event else { return };
+        if !self.has_room() {
+            stats::add(Counter::BacklogFull, 1);
+            endpoint.reject();
+            return;
+        }
+        let peer = endpoint.peer_addr();
+        if let Err(errno) = Stream::accept(&self.service, endpoint, self.sizes, &private_data, &self) {
+            log_debug!("connection from {peer} not accepted: {errno}");
+            self.lost();
+        }
+    }
+
+    fn care(self: Arc<Self>, _now: Nanos) -> Care {
+        Care::Release
+    }
+
+    fn event_fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn finish(self: Arc<Self>) {
+        self.close();
+    }
+
+    fn is_finishing(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,217 @@
+//! Sockets: where the protocol, the fabrics and the kernel's socket meet. Locks and blocking are here and nowhere else.
+
+pub mod account;
+pub mod address;
+pub mod connect;
+pub mod engine;
+pub mod listener;
+pub mod options;
+pub mod readiness;
+pub mod runtime;
+pub mod stream;
+pub mod wait;
+
+use core::sync::atomic::{AtomicU8, Ordering};
+use std::{
+    os::fd::RawFd,
+    sync::{Arc, OnceLock},
+};
+
+use listener::Listener;
+use options::Options;
+use readiness::Readiness;
+use stream::{Phase, Stream};
+use wait::{Borrowed, Interest};
+
+use crate::error::Result;
+
+/// What a socket has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Neither listening nor connected: the kernel's socket answers.
+    Fresh,
+    /// A stream over a fabric, or on the way to one.
+    Stream,
+    /// Listens, in the kernel and on the fabrics.
+    Listener,
+    /// The kernel's for good.
+    Kernel,
+}
+
+/// Who asked for a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// An unmodified program, by socket(2).
+    Preload,
+    /// A program that calls the r* functions.
+    Native,
+}
+
+/// A stream socket that may go over a fabric. Under the same number there is a kernel socket of the same kind (DESIGN: D1).
+pub struct Socket {
+    /// AF_INET or AF_INET6.
+    pub domain: i32,
+    /// Who asked for it.
+    pub origin: Origin,
+    /// What was set on it.
+    pub options: Options,
+    role: AtomicU8,
+    stream: OnceLock<Arc<Stream>>,
+    listener: OnceLock<Arc<Listener>>,
+}
+
+/// What a poller learns in one look.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Events of the fabric's side.
+    pub events: i16,
+    /// Whether the kernel's socket has a say too.
+    pub kernel: bool,
+    /// The descriptor to sleep on besides the waiter, -1 for none.
+    pub event_fd: RawFd,
+}
+
+impl Look {
+    const KERNEL: Look = Look { events: 0, kernel: true, event_fd: -1 };
+}
+
+impl Socket {
+    /// A socket of this domain.
+    pub fn new(domain: i32, origin: Origin, options: Options) -> Self {
+        Socket { domain, origin, options, role: AtomicU8::new(Role::Fresh as u8), stream: OnceLock::new(), listener: OnceLock::new() }
+    }
+
+    /// A socket that accept(2) returns.
+    pub fn accepted(domain: i32, origin: Origin, options: Options, stream: Arc<Stream>) -> Self {
+        let socket = Socket::new(domain, origin, options);
+        socket.become_stream(stream);
+        socket
+    }
+
+    /// What it has become.
+    #[inline]
+    pub fn role(&self) -> Role {
+        match self.role.load(Ordering::Acquire) {
+            0 => Role::Fresh,
+            1 => Role::Stream,
+            2 => Role::Listener,
+            _ => Role::Kernel,
+        }
+    }
+
+    fn set_role(&self, role: Role) {
+        self.role.store(role as u8, Ordering::Release);
+    }
+
+    /// Makes it a stream. False if it has been one before.
+    pub fn become_stream(&self, stream: Arc<Stream>) -> bool {
+        let set = self.stream.set(stream).is_ok();
+        if set {
+            self.set_role(Role::Stream);
+        }
+        set
+    }
+
+    /// Makes it a listener.
+    pub fn become_listener(&self, listener: Arc<Listener>) -> bool {
+        let set = self.listener.set(listener).is_ok();
+        if set {
+            self.set_role(Role::Listener);
+        }
+        set
+    }
+
+    /// Leaves it to the kernel for good.
+    pub fn become_kernel(&self) {
+        self.set_role(Role::Kernel);
+    }
+
+    /// The stream, if it is one now.
+    #[inline]
+    pub fn stream(&self) -> Option<&Arc<Stream>> {
+        if self.role() == Role::Stream { self.stream.get() } else { None }
+    }
+
+    /// The listener, if it is one.
+    pub fn listener(&self) -> Option<&Arc<Listener>> {
+        if self.role() == Role::Listener { self.listener.get() } else { None }
+    }
+
+    /// Whether the kernel has it for good, also by a fall-back that the service made.
+    pub fn is_kernel(&self) -> bool {
+        match self.role() {
+            Role::Kernel => true,
+            Role::Stream if self.stream.get().is_some_and(|stream| stream.phase() == Phase::Kernel) => {
+                self.become_kernel();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn look_with(&self, look: impl Fn(&Stream) -> Result<Readiness>) -> Look {
+        match self.role() {
+            Role::Fresh | Role::Kernel => Look::KERNEL,
+            Role::Listener => {
+                let waiting = self.listener.get().is_some_and(|listener| listener.has_connection());
+                Look { events: if waiting { libc::POLLIN | libc::POLLRDNORM } else { 0 }, ..Look::KERNEL }
+            }
+            Role::Stream => {
+                let Some(stream) = self.stream.get() else { return Look::KERNEL };
+                match look(stream) {
+                    Ok(Readiness::Events(events)) => Look { events, kernel: false, event_fd: stream.event_fd() },
+                    Ok(Readiness::Kernel) => Look::KERNEL,
+                    Err(_) => Look { events: 0, kernel: false, event_fd: stream.event_fd() },
+                }
+            }
+        }
+    }
+
+    /// poll's view.
+    pub fn look(&self) -> Look {
+        self.look_with(Stream::readiness)
+    }
+
+    /// poll's last look before it sleeps; the poller is registered.
+    pub fn arm_and_look(&self) -> Look {
+        self.look_with(Stream::arm_and_look)
+    }
+
+    /// poll slept and this socket's event descriptor was readable.
+    pub fn look_after_sleep(&self) {
+        if let Some(stream) = self.stream() {
+            let _ = stream.look_after_sleep();
+        }
+    }
+
+    /// Registers a poller.
+    pub fn add_sleeper(&self, waiter: &Borrowed, interest: Interest) {
+        if let Some(stream) = self.stream.get() {
+            stream.sleepers().add(waiter, interest);
+        }
+        if let Some(listener) = self.listener.get() {
+            listener.sleepers().add(waiter, interest);
+        }
+    }
+
+    /// Takes a poller off.
+    pub fn remove_sleeper(&self, waiter: &Borrowed) {
+        if let Some(stream) = self.stream.get() {
+            stream.sleepers().remove(waiter);
+        }
+        if let Some(listener) = self.listener.get() {
+            listener.sleepers().remove(waiter);
+        }
+    }
+
+    /// The last descriptor is closed.
+    pub fn close(&self, blocking: bool) {
+        if let Some(stream) = self.stream() {
+            stream.close(self.options.linger(), blocking);
+        }
+        if let Some(listener) = self.listener.get() {
+            listener.close();
+        }
+    }
+}

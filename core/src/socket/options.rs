@@ -1,0 +1,172 @@
+//! What setsockopt has left on a socket: the values that matter to a fabric, and the settings that an accepted socket inherits.
+//!
+//! Every option is set on the kernel's socket too, which also answers getsockopt: types, ranges and errors are the kernel's.
+
+use core::{
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
+use std::sync::{Mutex, MutexGuard};
+
+use super::engine::Sizes;
+use crate::config;
+
+/// Most settings that are kept for accepted sockets.
+const INHERITED_MOST: usize = 64;
+/// tcp(7): tcp_keepalive_time, in seconds.
+const KEEP_ALIVE_IDLE: u32 = 7200;
+
+/// One setsockopt call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its level.
+    pub level: i32,
+    /// Its name.
+    pub name: i32,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+struct Kept {
+    sizes: Sizes,
+    linger: Option<Duration>,
+    keep_alive: bool,
+    keep_alive_idle: u32,
+    inherited: Vec<Setting>,
+}
+
+/// The options of a socket.
+pub struct Options {
+    kept: Mutex<Kept>,
+    receive_timeout: AtomicU64,
+    send_timeout: AtomicU64,
+    tos: AtomicU32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let defaults = config::get();
+        let sizes = Sizes {
+            receive_bytes: defaults.receive_bytes,
+            send_bytes: defaults.send_bytes,
+            send_queue: defaults.send_queue,
+            receive_queue: defaults.receive_queue,
+            inline: defaults.inline,
+            iomap_entries: defaults.iomap_entries,
+        };
+        let kept = Kept { sizes, linger: None, keep_alive: false, keep_alive_idle: KEEP_ALIVE_IDLE, inherited: Vec::new() };
+        Options { kept: Mutex::new(kept), receive_timeout: AtomicU64::new(0), send_timeout: AtomicU64::new(0), tos: AtomicU32::new(0) }
+    }
+}
+
+fn nanos(time: Option<Duration>) -> u64 {
+    time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn duration(nanos: u64) -> Option<Duration> {
+    (nanos != 0).then(|| Duration::from_nanos(nanos))
+}
+
+impl Options {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// What an accepted socket starts with, and the settings to repeat on its kernel socket.
+    pub fn inherit(&self) -> (Options, Vec<Setting>) {
+        let kept = self.kept();
+        let settings = kept.inherited.clone();
+        let copy = Kept {
+            sizes: kept.sizes,
+            linger: kept.linger,
+            keep_alive: kept.keep_alive,
+            keep_alive_idle: kept.keep_alive_idle,
+            inherited: settings.clone(),
+        };
+        let options = Options {
+            kept: Mutex::new(copy),
+            receive_timeout: AtomicU64::new(self.receive_timeout.load(Ordering::Relaxed)),
+            send_timeout: AtomicU64::new(self.send_timeout.load(Ordering::Relaxed)),
+            tos: AtomicU32::new(self.tos.load(Ordering::Relaxed)),
+        };
+        (options, settings)
+    }
+
+    /// Notes a setting that the kernel has taken.
+    pub fn remember(&self, level: i32, name: i32, value: &[u8]) {
+        let mut kept = self.kept();
+        let new = Setting { level, name, value: value.to_vec() };
+        let at = kept.inherited.iter().position(|setting| setting.level == level && setting.name == name);
+        if let Some(setting) = at.and_then(|at| kept.inherited.get_mut(at)) {
+            *setting = new;
+        } else if kept.inherited.len() < INHERITED_MOST {
+            kept.inherited.push(new);
+        }
+    }
+
+    /// Sizes of queues and buffers.
+    pub fn sizes(&self) -> Sizes {
+        self.kept().sizes
+    }
+
+    /// Changes the sizes of queues and buffers.
+    pub fn set_sizes(&self, change: impl FnOnce(&mut Sizes)) {
+        change(&mut self.kept().sizes);
+    }
+
+    /// SO_LINGER.
+    pub fn linger(&self) -> Option<Duration> {
+        self.kept().linger
+    }
+
+    /// Sets SO_LINGER.
+    pub fn set_linger(&self, linger: Option<Duration>) {
+        self.kept().linger = linger;
+    }
+
+    /// The time between keep-alive messages, `None` without SO_KEEPALIVE.
+    pub fn keep_alive(&self) -> Option<Duration> {
+        let kept = self.kept();
+        kept.keep_alive.then(|| Duration::from_secs(u64::from(kept.keep_alive_idle)))
+    }
+
+    /// Sets SO_KEEPALIVE.
+    pub fn set_keep_alive(&self, on: bool) {
+        self.kept().keep_alive = on;
+    }
+
+    /// Sets TCP_KEEPIDLE, in seconds.
+    pub fn set_keep_alive_idle(&self, seconds: u32) {
+        self.kept().keep_alive_idle = seconds.max(1);
+    }
+
+    /// SO_RCVTIMEO.
+    pub fn receive_timeout(&self) -> Option<Duration> {
+        duration(self.receive_timeout.load(Ordering::Relaxed))
+    }
+
+    /// Sets SO_RCVTIMEO.
+    pub fn set_receive_timeout(&self, time: Option<Duration>) {
+        self.receive_timeout.store(nanos(time), Ordering::Relaxed);
+    }
+
+    /// SO_SNDTIMEO.
+    pub fn send_timeout(&self) -> Option<Duration> {
+        duration(self.send_timeout.load(Ordering::Relaxed))
+    }
+
+    /// Sets SO_SNDTIMEO.
+    pub fn set_send_timeout(&self, time: Option<Duration>) {
+        self.send_timeout.store(nanos(time), Ordering::Relaxed);
+    }
+
+    /// IP_TOS.
+    pub fn tos(&self) -> u8 {
+        u8::try_from(self.tos.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Sets IP_TOS.
+    pub fn set_tos(&self, tos: u8) {
+        self.tos.store(u32::from(tos), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,54 @@
+//! The library's own descriptors: close-on-exec, and above the program's numbers (DESIGN: D1).
+
+use std::os::fd::RawFd;
+
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    io::{Errno, fcntl_dupfd_cloexec},
+    process::{Resource, getrlimit},
+};
+
+use crate::error::Result;
+
+/// Own descriptors stand at and above this number where the limit allows.
+const BASE: RawFd = 1 << 9;
+
+/// Moves a descriptor out of the program's way. Where the limit on descriptors leaves no room up there it stays where it is.
+pub fn lift(fd: OwnedFd) -> OwnedFd {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // The upper half of what is allowed, so that programs which count from below are not disturbed.
+    let base = i32::try_from(limit / 2).unwrap_or(RawFd::MAX / 2).clamp(3, BASE.max(1));
+    if fd.as_raw_fd() >= base {
+        return fd;
+    }
+    fcntl_dupfd_cloexec(&fd, base).unwrap_or(fd)
+}
+
+/// A duplicate of a program's descriptor for the library's own use.
+pub fn duplicate(fd: RawFd) -> Result<OwnedFd> {
+    fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, BASE).or_else(|_| fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, 3))
+}
+
+/// Borrows a number for one system call. `None` for a negative one.
+///
+/// The number is the program's: it may be closed at any time, as with any system call on a number.
+pub fn borrow(fd: RawFd) -> Option<BorrowedFd<'static>> {
+    // SAFETY: the value is not -1 (checked). That it stays open is not needed: every use is one raw system call, which says EBADF otherwise.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// A nonblocking event descriptor.
+pub fn event() -> Result<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(lift)
+}
+
+/// Makes an event descriptor readable.
+pub fn signal(event: impl AsFd) {
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+/// Makes an event descriptor unreadable again.
+pub fn drain(event: impl AsFd) {
+    let _ = rustix::io::read(event, &mut [0_u8; 8]);
+}

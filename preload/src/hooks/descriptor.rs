@@ -1,0 +1,64 @@
+//! Descriptor numbers: close, dup, fcntl, ioctl.
+//!
+//! fstat and its kind have no hook: the kernel's socket under the number answers as any socket does.
+
+use libc::{c_int, c_uint, c_ulong, c_void};
+use rsocket::capi::boundary::{answer, descriptor as boundary};
+
+use super::{hooks, real};
+use crate::guard::{fresh, ours};
+
+hooks! {
+    fn close(fd: c_int) -> c_int
+        = ours(fd) => boundary::close(fd);
+    fn dup2(old: c_int, new: c_int) -> c_int
+        = ours(old) || ours(new) => boundary::dup2(old, new);
+    fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int
+        = ours(old) || ours(new) => boundary::dup3(old, new, flags);
+    // The third word of a variable argument list stands where a fixed one does on x86_64 and aarch64.
+    fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int
+        = ours(fd) => boundary::ioctl(fd, request, argument);
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int
+        = !rsocket::sys::inside::is_set() => boundary::close_range(first, last, flags);
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    let ours = ours(fd).then(|| answer(|| boundary::dup(fd))).flatten();
+    ours.unwrap_or_else(|| fresh(real!(dup(fd: c_int) -> c_int)))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    match controlled(fd, command, argument) {
+        Some(result) => result,
+        None => created(command, real!(fcntl(fd: c_int, command: c_int, argument: usize) -> c_int)),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    match controlled(fd, command, argument) {
+        Some(result) => result,
+        None => created(command, real!(fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int)),
+    }
+}
+
+fn controlled(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
+    ours(fd).then(|| answer(|| boundary::fcntl(fd, command, argument))).flatten()
+}
+
+fn created(command: c_int, result: c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => fresh(result),
+        _ => result,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn closefrom(least: c_int) {
+    if !rsocket::sys::inside::is_set() {
+        boundary::close_ours(least.max(0) as c_uint, c_uint::MAX);
+    }
+    real!(closefrom(least: c_int) -> ())
+}

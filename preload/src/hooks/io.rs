@@ -1,0 +1,68 @@
+//! Data in and out.
+
+use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use rsocket::{calls::Route, capi::boundary::io as boundary};
+
+use super::hooks;
+use crate::guard::ours;
+
+hooks! {
+    fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t
+        = ours(fd) => boundary::read(fd, buffer, length);
+    fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t
+        = ours(fd) => boundary::readv(fd, vectors, count, 0);
+    fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t
+        = ours(fd) => boundary::recv(fd, buffer, length, flags);
+    fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, address: *mut sockaddr, room: *mut socklen_t) -> ssize_t
+        = ours(fd) => boundary::recvfrom(fd, buffer, length, flags, address, room);
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t
+        = ours(fd) => boundary::recvmsg(fd, message, flags);
+    fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int
+        = ours(fd) => boundary::recvmmsg(fd, messages, count, flags, timeout);
+
+    fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t
+        = ours(fd) => boundary::write(fd, buffer, length);
+    fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t
+        = ours(fd) => boundary::writev(fd, vectors, count, 0);
+    fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t
+        = ours(fd) => boundary::send(fd, buffer, length, flags);
+    fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, room: socklen_t) -> ssize_t
+        = ours(fd) => boundary::sendto(fd, buffer, length, flags, address, room);
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t
+        = ours(fd) => boundary::sendmsg(fd, message, flags);
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int
+        = ours(fd) => boundary::sendmmsg(fd, messages, count, flags);
+    fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t
+        = ours(to) => boundary::sendfile(to, from, offset, count);
+    fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t
+        = ours(to) => boundary::sendfile(to, from, offset, count);
+
+    // Fortified: a length beyond the buffer's is the real function's to abort on.
+    fn __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t
+        = ours(fd) && length <= room => boundary::read(fd, buffer, length);
+    fn __recv_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t, flags: c_int) -> ssize_t
+        = ours(fd) && length <= room => boundary::recv(fd, buffer, length, flags);
+    fn __recvfrom_chk(
+        fd: c_int, buffer: *mut c_void, length: size_t, room: size_t, flags: c_int, address: *mut sockaddr, address_room: *mut socklen_t
+    ) -> ssize_t
+        = ours(fd) && length <= room => boundary::recvfrom(fd, buffer, length, flags, address, address_room);
+
+    // At offset -1 these are readv and writev with flags.
+    fn preadv2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t
+        = ours(fd) && offset == -1 => with_flags(flags, |flags| boundary::readv(fd, vectors, count, flags));
+    fn preadv64v2(fd: c_int, vectors: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
+        = ours(fd) && offset == -1 => with_flags(flags, |flags| boundary::readv(fd, vectors, count, flags));
+    fn pwritev2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t
+        = ours(fd) && offset == -1 => with_flags(flags, |flags| boundary::writev(fd, vectors, count, flags));
+    fn pwritev64v2(fd: c_int, vectors: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
+        = ours(fd) && offset == -1 => with_flags(flags, |flags| boundary::writev(fd, vectors, count, flags));
+}
+
+/// Of the flags of preadv2(2), RWF_HIPRI, RWF_DSYNC and RWF_SYNC mean nothing to a socket; others than these are EOPNOTSUPP.
+fn with_flags(flags: c_int, call: impl FnOnce(c_int) -> Route<ssize_t>) -> Route<ssize_t> {
+    match flags & !(libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC) {
+        0 => call(0),
+        libc::RWF_NOWAIT => call(libc::MSG_DONTWAIT),
+        _ => Route::err(rsocket::error::Errno::OPNOTSUPP),
+    }
+}
