@@ -19,6 +19,8 @@ use crate::{
 const POLL_BATCH: usize = 16;
 /// Batches of completions taken in one pump; more wait for the next.
 const POLL_BATCHES: usize = 64;
+/// Pumps that take all completions of the largest queues.
+const PUMPS_AT_END: usize = (2 * u16::MAX as usize).div_ceil(POLL_BATCH * POLL_BATCHES) + 1;
 /// Bytes of an iomap record.
 const IOMAP_RECORD: u32 = 24;
 /// Work requests posted with one doorbell.
@@ -244,7 +246,12 @@ impl Engine {
 
     /// The connection manager says that the connection is over: what arrived before stays readable, then comes end of file.
     pub fn peer_gone(&mut self) -> Interest {
-        let _ = self.pump();
+        // Whatever is left behind here is lost.
+        for _ in 0..PUMPS_AT_END {
+            if self.pump().is_empty() {
+                break;
+            }
+        }
         self.connection.broken();
         self.end();
         Interest::all()
