@@ -188,7 +188,13 @@ impl Stage {
             let paused = self.parties.iter().filter(|(_, party)| !party.is_closed()).filter_map(|(_, party)| party.paused_until);
             let turns = self.nodes.iter().filter(|node| !node.dead).filter_map(|node| node.next);
             let due = scripted.chain(paused).chain(turns).min();
-            match (self.sim.next_at(), due) {
+            let next = self.sim.next_at();
+            if quiet == 0 && next.is_none_or(|next| due.is_some_and(|due| due < next)) && self.nodes.iter().any(|node| node.due) {
+                // The clock does not jump while a service is late.
+                quiet = 1;
+                continue;
+            }
+            match (next, due) {
                 (Some(next), due) if due.is_none_or(|due| next <= due) => {
                     self.sim.step();
                     quiet = 0;
@@ -295,7 +301,8 @@ impl Drop for Stage {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let trace = self.sim.trace();
-            eprintln!("{}\n{}", trace[trace.len().saturating_sub(60)..].join("\n"), self.status());
+            let lines: Vec<_> = trace.iter().filter(|line| !line.contains("Flushed")).map(String::as_str).collect();
+            eprintln!("{}\n{}", lines[lines.len().saturating_sub(40)..].join("\n"), self.status());
         }
         // What is left would keep the services for ever.
         self.nodes.iter().for_each(|node| node.service.abandon());
