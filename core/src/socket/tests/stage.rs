@@ -274,6 +274,15 @@ impl Stage {
         }
     }
 
+    /// A party has received everything that its peer has sent, and then the end of file.
+    pub(super) fn assert_received(&self, party: usize) {
+        let party = &self.parties[party].1;
+        let peer = self.peer_of(party).unwrap();
+        // Who closes does not read.
+        let content = party.is_closed() && party.errors.is_empty() && (party.received == peer.sent || peer.sent == 0);
+        assert!(content, "{}", self.status());
+    }
+
     /// Everybody closes what is still open. Then nothing may be left, and nobody may have broken the fabric's contract.
     pub(super) fn finish(mut self) {
         while !self.doors.is_empty() {
