@@ -30,6 +30,9 @@ use crate::{
 /// Rounds of the loop before the run is said not to come to an end.
 const ROUNDS: usize = 2_000_000;
 
+/// A service is not late by more than about this, in nanoseconds.
+const LATENESS: Nanos = 100_000;
+
 /// One host: a program with its service.
 pub(super) struct Node {
     pub(super) host: Host,
@@ -189,7 +192,9 @@ impl Stage {
             let turns = self.nodes.iter().filter(|node| !node.dead).filter_map(|node| node.next);
             let due = scripted.chain(paused).chain(turns).min();
             let next = self.sim.next_at();
-            if quiet == 0 && next.is_none_or(|next| due.is_some_and(|due| due < next)) && self.nodes.iter().any(|node| node.due) {
+            let soon = self.now() + LATENESS;
+            let far = next.into_iter().chain(due).min().is_none_or(|time| time > soon);
+            if quiet == 0 && far && self.nodes.iter().any(|node| node.due) {
                 // The clock does not jump while a service is late.
                 quiet = 1;
                 continue;
@@ -202,7 +207,7 @@ impl Stage {
                 (_, Some(due)) => {
                     self.sim.run_until(due);
                     // A service that wants a turn gets it now.
-                    quiet = 1;
+                    quiet = usize::from(self.nodes.iter().any(|node| node.next == Some(due)));
                 }
                 // Completions that were late may be there at the second look.
                 (_, None) if quiet < 4 => quiet += 1,
