@@ -4,17 +4,18 @@
 //! `RSOCKET_TEST_PROGRAMS=poll_,io_echo` takes those whose names begin so. `RSOCKET_TEST_LIBRARY=PATH` tries another preload
 //! library (the one a distribution ships, say), without what only ours can tell.
 
+#[path = "interop/library.rs"]
+mod library;
 mod support;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use support::{Outcome, Vm, VmSession, artefact, build_c_program, repository};
+use support::{Outcome, Vm, VmSession, build_c_program, repository};
 
 const FAMILIES: [&str; 7] = ["socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_"];
 
@@ -117,12 +118,11 @@ fn judge(outcome: &Outcome, program: &str, ours: bool) -> Vec<String> {
 
 #[test]
 fn preloaded_output_is_that_of_the_kernel() {
-    let other = env::var_os("RSOCKET_TEST_LIBRARY").map(PathBuf::from);
-    let library = other.clone().unwrap_or_else(|| artefact("librspreload.so"));
+    let ours = library::other().is_none();
     let programs = programs();
     // another library is expected to hang here and there
-    let limit = if other.is_none() { LIMIT } else { LIMIT / 3 };
-    let mut session = VmSession::new(Vm::new().cpus(2).env("LIB", &library));
+    let limit = if ours { LIMIT } else { LIMIT / 3 };
+    let mut session = VmSession::new(Vm::new().cpus(2).env("LIB", library::library()));
     for program in &programs {
         let arguments = VM_ARGUMENTS.iter().find(|(name, _)| name == program).map_or("", |(_, arguments)| arguments);
         let command = format!("{} $HOST_A {arguments}", build_c_program(program).display());
@@ -134,7 +134,7 @@ fn preloaded_output_is_that_of_the_kernel() {
         session = session.step_within(&format!("{program}.preloaded"), limit, &command);
     }
     let outcome = session.run();
-    let failures: Vec<String> = programs.iter().flat_map(|program| judge(&outcome, program, other.is_none())).collect();
+    let failures: Vec<String> = programs.iter().flat_map(|program| judge(&outcome, program, ours)).collect();
     println!("{} programs, {} complaints, {:.0} s", programs.len(), failures.len(), outcome.seconds);
     for program in &programs {
         let (plain, preloaded) = (outcome.step(&format!("{program}.plain")), outcome.step(&format!("{program}.preloaded")));

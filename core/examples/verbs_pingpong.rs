@@ -4,7 +4,7 @@
 //!     verbs_pingpong ping ADDR:PORT COUNT SIZE        round trips, spinning
 //!     verbs_pingpong block ADDR:PORT COUNT SIZE       round trips, sleeping on the descriptors
 //!     verbs_pingpong connect ADDR:PORT COUNT          connections one after the other
-//!     verbs_pingpong hold ADDR:PORT COUNT             memory and descriptors of idle connections
+//!     verbs_pingpong hold ADDR:PORT COUNT SECONDS     memory and descriptors of idle connections
 //!     verbs_pingpong watch ADDR:PORT SECONDS          a message every 100 ms, until the link breaks
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -22,8 +22,11 @@ use rsocket::{
 };
 
 const LISTENER: Token = Token(1);
-const CONFIG: EndpointConfig =
-    EndpointConfig { send_queue: 384, receive_queue: 384, inline: 64, receive_bytes: 128 << 10, send_bytes: 128 << 10, target_bytes: 32 };
+/// Sizes of every endpoint; INLINE in the environment changes one.
+fn config() -> EndpointConfig {
+    let inline = std::env::var("INLINE").ok().and_then(|text| text.parse().ok()).unwrap_or(64);
+    EndpointConfig { send_queue: 384, receive_queue: 384, inline, receive_bytes: 128 << 10, send_bytes: 128 << 10, target_bytes: 32 }
+}
 
 /// A connection that knows where the peer's receive area is.
 struct Connection {
@@ -126,7 +129,7 @@ fn sleep_on(fds: &[RawFd], milliseconds: i32) {
 }
 
 fn serve(fabric: &Arc<Verbs>, addr: SocketAddr) {
-    let on = ListenOn { addr, v6_only: false, backlog: 128, endpoint: CONFIG };
+    let on = ListenOn { addr, v6_only: false, backlog: 128, endpoint: config() };
     let listening = fabric.listen(&on, LISTENER).unwrap();
     println!("listening on {}", listening.local_addr());
     let mut connections: BTreeMap<Token, Connection> = BTreeMap::new();
@@ -174,7 +177,7 @@ fn serve(fabric: &Arc<Verbs>, addr: SocketAddr) {
 /// A connection, and how long it took to be ready and established.
 fn connect(fabric: &Arc<Verbs>, peer: SocketAddr, token: Token) -> (Connection, Duration, Duration) {
     let start = Instant::now();
-    fabric.connect(&ConnectTo { peer, local: None, tos: 0, endpoint: CONFIG }, token).expect("connect");
+    fabric.connect(&ConnectTo { peer, local: None, tos: 0, endpoint: config() }, token).expect("connect");
     let mut connection: Option<Connection> = None;
     let mut ready = Duration::ZERO;
     loop {
@@ -239,13 +242,14 @@ fn usage() -> (usize, usize) {
     (rss, std::fs::read_dir("/proc/self/fd").unwrap().count())
 }
 
-fn hold(fabric: &Arc<Verbs>, peer: SocketAddr, count: u64) {
+fn hold(fabric: &Arc<Verbs>, peer: SocketAddr, count: u64, seconds: u64) {
     let first = connect(fabric, peer, Token(2));
     let before = usage();
     let held: Vec<_> = (3..count + 3).map(|token| connect(fabric, peer, Token(token))).collect();
     let after = usage();
     let each = |from: usize, to: usize| (to - from) as f64 / count as f64;
     println!("{:.0} KiB RSS and {:.2} descriptors a connection", each(before.0, after.0), each(before.1, after.1));
+    std::thread::sleep(Duration::from_secs(seconds));
     drop((first, held));
 }
 
@@ -297,7 +301,7 @@ fn main() {
     match arguments[1].as_str() {
         "server" => serve(&fabric, addr),
         "connect" => connect_many(&fabric, addr, number(3)),
-        "hold" => hold(&fabric, addr, number(3)),
+        "hold" => hold(&fabric, addr, number(3), number(4)),
         "watch" => watch(&fabric, &mut connect(&fabric, addr, Token(2)).0, number(3)),
         how => {
             let (mut connection, ready, established) = connect(&fabric, addr, Token(2));

@@ -63,10 +63,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: bench_hook LIBRARY [ROUNDS [RUNS]]\n");
 		return 2;
 	}
-	const char *rounds = argc > 2 ? argv[2] : "20";
+	const char *rounds = argc > 2 ? argv[2] : "10";
 	if (!strcmp(argv[1], "-"))
 		return measure(atoi(rounds));
-	int runs = argc > 3 ? atoi(argv[3]) : 20;
+	int runs = argc > 3 ? atoi(argv[3]) : 60;
 	double least[2] = { 1e18, 1e18 };
 	for (int turn = 0; turn < 2 * runs; turn++) {
 		double figure = run(argv[0], turn % 2 ? argv[1] : NULL, rounds);

@@ -114,9 +114,11 @@ int main(int argc, char **argv) {
 	both_ways("poll", wait_poll, release_data);
 	both_ways("ppoll", wait_ppoll, release_data);
 	both_ways("select", wait_select, release_data);
-	for (int restart = 0; restart < 2; restart++) during("send", restart, wait_send, NULL);
-	close_pair(both);
-	both = connect_pair(listener);
+	for (int restart = 0; restart < 2; restart++) {
+		during("send", restart, wait_send, NULL);
+		close_pair(both);
+		both = connect_pair(listener);
+	}
 	struct timeval limit = {.tv_sec = 5};
 	must("SO_RCVTIMEO", setsockopt(both.server, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
 	must("SO_RCVTIMEO", setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));

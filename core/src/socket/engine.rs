@@ -166,6 +166,10 @@ impl Engine {
     /// Takes what has completed, answers it, and says what has changed for sleepers.
     pub fn pump(&mut self) -> Interest {
         let mut changed = Interest::empty();
+        // The peer may be sending before the connection manager has told us that it accepted: its messages wait for its record.
+        if self.connection.state() == State::Connecting {
+            return changed;
+        }
         for _ in 0..POLL_BATCHES {
             let mut batch = [Completion::Sent { id: 0 }; POLL_BATCH];
             let count = self.endpoint.poll(&mut batch);
@@ -374,10 +378,15 @@ impl Engine {
         self.transmit();
     }
 
-    /// Full close: what was written before goes first.
+    /// Full close: what was written before goes first, and completes visibly.
     pub fn disconnect(&mut self) {
         self.connection.disconnect();
+        self.connection.set_signal_all(true);
         self.transmit();
+        // Both directions were over already: the last requests may have been unsignaled.
+        if self.connection.flush_needed() && self.connection.keep_alive() {
+            self.transmit();
+        }
     }
 
     /// Sends a keep-alive message.

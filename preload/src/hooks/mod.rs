@@ -25,21 +25,27 @@ pub(crate) use real;
 
 /// Defines hooks: `fn name(arguments) -> result = guard => call;` where the call gives a `Route`.
 ///
-/// Guards and calls are given the program's pointers: the promises that the program makes to the C function.
+/// Guards and calls are given the program's pointers: the promises that the program makes to the C function. What is done for
+/// an rsocket is a function of its own, so that the way to the real function has no stack frame.
 macro_rules! hooks {
     ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty = $guard:expr => $call:expr;)*) => {$(
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            #[inline(never)]
+            extern "C" fn serve($($argument: $kind),*) -> $result {
+                // SAFETY: the program's promises are those of the function's man page, which are the ones asked for.
+                #[allow(unused_unsafe)]
+                let answer = rsocket::capi::boundary::answer(|| unsafe { $call });
+                match answer {
+                    Some(answer) => answer,
+                    None => $crate::hooks::real!($name($($argument: $kind),*) -> $result),
+                }
+            }
             // SAFETY: the program's promises are those of the function's man page, which are the ones asked for.
             #[allow(unused_unsafe)]
             let ours = unsafe { $guard };
             if ours {
-                // SAFETY: the program's promises are those of the function's man page, which are the ones asked for.
-                #[allow(unused_unsafe)]
-                let answer = rsocket::capi::boundary::answer(|| unsafe { $call });
-                if let Some(answer) = answer {
-                    return answer;
-                }
+                return serve($($argument),*);
             }
             $crate::hooks::real!($name($($argument: $kind),*) -> $result)
         }

@@ -39,12 +39,15 @@ impl Out {
     /// # Safety
     /// Unless NULL, `length` must be good for reads and writes until the `Out` has been used, and `address` for writes of `*length` bytes.
     pub(super) unsafe fn new(address: *mut sockaddr, length: *mut socklen_t) -> Result<Self> {
-        if address.is_null() || length.is_null() {
+        if length.is_null() {
             return Err(Errno::FAULT);
         }
         // SAFETY: not NULL, so good for reads (the caller's promise).
         let room = unsafe { *length };
         let room = c_int::try_from(room).map_err(|_| Errno::INVAL)?;
+        if address.is_null() && room > 0 {
+            return Err(Errno::FAULT);
+        }
         Ok(Out { address, length, room: room as usize })
     }
 
@@ -151,7 +154,9 @@ mod tests {
             // SAFETY: NULL is allowed, and a negative length allows nothing to be written.
             unsafe { Out::new(address, length) }.err()
         };
-        assert_eq!(error(null_mut(), &mut negative), Some(Errno::FAULT));
+        assert_eq!(error(null_mut(), &mut 1), Some(Errno::FAULT));
+        assert_eq!(error(null_mut(), &mut 0), None);
+        assert_eq!(error(null_mut(), &mut negative), Some(Errno::INVAL));
         assert_eq!(error(address, null_mut()), Some(Errno::FAULT));
         assert_eq!(error(address, &mut negative), Some(Errno::INVAL));
         // SAFETY: NULL is allowed.

@@ -337,9 +337,9 @@ unsafe fn send_from(fd: c_int, vectors: *const iovec, count: usize, flags: c_int
     unsafe { vector::with(vectors, count, |from: &mut [IoSlice<'_>]| size(io::send(fd, from, flags))) }
 }
 
-/// The kernel takes the length of read and write for a signed one.
+/// No memory is that long: "EFAULT buf is outside your accessible address space". (recv and send cut the length first.)
 fn fits(length: usize) -> Result<()> {
-    isize::try_from(length).map(|_| ()).map_err(|_| Errno::INVAL)
+    isize::try_from(length).map(|_| ()).map_err(|_| Errno::FAULT)
 }
 
 /// "EINVAL The vector count, iovcnt, is less than zero or greater than the permitted maximum."
@@ -376,7 +376,7 @@ mod tests {
             (vector_count(-1), vector_count(0), vector_count(1024), vector_count(1025)),
             (Err(Errno::INVAL), Ok(0), Ok(1024), Err(Errno::INVAL))
         );
-        assert_eq!((fits(usize::MAX), fits(isize::MAX as usize)), (Err(Errno::INVAL), Ok(())));
+        assert_eq!((fits(usize::MAX), fits(isize::MAX as usize)), (Err(Errno::FAULT), Ok(())));
         // SAFETY: a msghdr of zeros is a valid one.
         let mut message: msghdr = unsafe { zeroed() };
         message.msg_iovlen = 1025;

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rdma_sys::{ibv_context, ibv_device_attr, ibv_pd, ibv_transport_type};
 
-use super::libs::{self, Libs};
+use super::{
+    cm,
+    libs::{self, Libs},
+};
 use crate::{error::Result, sys::inside, work::MessageMode};
 
 /// A device as librdmacm opened it.
@@ -34,13 +37,17 @@ unsafe impl Sync for Device {}
 
 impl Device {
     fn new(libs: &'static Libs, context: *mut ibv_context) -> Result<Self> {
+        // SAFETY: a context stays valid for the life of the process once librdmacm has opened the device. This is its first
+        // use, so nobody reads the descriptors meanwhile.
+        let opened = unsafe { &mut *context };
+        // librdmacm has opened the device at the lowest free numbers, which belong to the application.
+        opened.cmd_fd = cm::high_descriptor(opened.cmd_fd);
+        opened.async_fd = cm::high_descriptor(opened.async_fd);
         let mut attributes = core::mem::MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: the context belongs to a live id; the attributes are ours to write.
         libs::check_code(unsafe { (libs.ibv_query_device)(context, attributes.as_mut_ptr()) })?;
         // SAFETY: plain numbers, zeroed above and filled in by the call.
         let attributes = unsafe { attributes.assume_init() };
-        // SAFETY: a context stays valid for the life of the process once librdmacm has opened the device.
-        let opened = unsafe { &*context };
         // SAFETY: the device of an open context is valid.
         let transport = unsafe { (*opened.device).transport_type };
         // SAFETY: the context is valid.
@@ -118,7 +125,7 @@ impl Devices {
         Devices { libs, found: Mutex::new(Vec::new()) }
     }
 
-    /// The device of a live id's context.
+    /// The device of a live id's context, which must not be null.
     pub(super) fn get(&self, context: *mut ibv_context) -> Result<Arc<Device>> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = found.iter().find(|device| device.context == context) {

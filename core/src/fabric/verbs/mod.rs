@@ -139,6 +139,10 @@ impl Fabric for Verbs {
             id.set_family_only(on.v6_only)?;
         }
         id.bind(on.addr)?;
+        if !id.verbs().is_null() {
+            // Binding may have opened the device: moves its descriptors out of the application's way.
+            self.shared.devices().get(id.verbs())?;
+        }
         self.shared.entries().insert(serial, Entry::Listener { token, endpoint: on.endpoint });
         let listener = Listener { id, serial, shared: Arc::clone(&self.shared) };
         listener.id.listen(on.backlog)?;
