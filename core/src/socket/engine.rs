@@ -83,7 +83,7 @@ impl Engine {
     pub fn new(mut endpoint: Box<dyn Endpoint>, sizes: &Sizes) -> Result<Self> {
         let limits = endpoint.limits();
         let wanted = sizes.receive_queue.min(limits.receive_queue.saturating_sub(RECEIVE_SLACK)).max(1);
-        if limits.send_queue < control_reserve(limits.mode) + 2 {
+        if limits.send_queue < control_reserve(limits.mode) + 2 || limits.receive_queue <= RECEIVE_SLACK {
             return Err(Errno::NOBUFS);
         }
         let connection = Connection::new(&stream::Config {
