@@ -553,6 +553,13 @@ impl Stream {
         }
     }
 
+    /// The peer's host is left to the kernel for a while.
+    fn remember_silent(&self) {
+        if let Ok((_, Some(peer))) = self.addresses() {
+            super::connect::remember_silent(peer.ip());
+        }
+    }
+
     fn connect_failed(self: &Arc<Self>, failure: ConnectFailure) {
         account::fallback(failure);
         let engine = {
@@ -751,6 +758,7 @@ impl Handler for Stream {
         if matches!(care, Care::Forget) {
             if self.phase() == Phase::Connecting {
                 log_trace!("connection {}: nobody answers", self.token.0);
+                self.remember_silent();
                 self.service.fabric().cancel(self.token);
                 self.connect_failed(ConnectFailure::TimedOut);
             }
