@@ -604,7 +604,7 @@ impl Stream {
     }
 
     fn established(self: &Arc<Self>, private_data: &[u8]) {
-        let outcome = {
+        let (outcome, accepted) = {
             let Ok(mut state) = self.state.lock() else { return };
             let phase = state.phase;
             let Some(engine) = state.engine.as_mut() else { return };
@@ -625,16 +625,24 @@ impl Stream {
             } else {
                 engine.end();
             }
-            outcome
+            (outcome, phase == Phase::Accepting)
         };
         match outcome {
             Ok(()) => {
                 self.sleepers.wake(Interest::all());
-                if let Some(listener) = self.listener.upgrade() {
-                    listener.established(self);
+                if accepted {
+                    self.join_queue();
                 }
             }
             Err(errno) => self.connect_failed(ConnectFailure::Other(errno)),
+        }
+    }
+
+    /// Waits for accept from now on. Without its listener nobody will ever take it.
+    fn join_queue(self: &Arc<Self>) {
+        match self.listener.upgrade() {
+            Some(listener) => listener.established(self),
+            None => self.close(None, false),
         }
     }
 
