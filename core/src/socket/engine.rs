@@ -261,6 +261,11 @@ impl Engine {
         Interest::all()
     }
 
+    /// Whether the peer has sent data or an orderly end.
+    pub fn has_arrived(&self) -> bool {
+        self.connection.readable() > 0 || !self.is_broken()
+    }
+
     /// Ends the connection manager's connection; once.
     pub fn end(&mut self) {
         if !self.disconnected {

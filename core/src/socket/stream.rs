@@ -657,15 +657,23 @@ impl Stream {
     }
 
     fn disconnected(self: &Arc<Self>) {
-        let phase = {
+        let (phase, was_up) = {
             let Ok(mut state) = self.state.lock() else { return };
             if let Some(engine) = state.engine.as_mut() {
                 engine.peer_gone();
             }
-            state.phase
+            let phase = state.phase;
+            // The end of a short connection overtakes the word that it stood: the program gets what it has brought, as with TCP.
+            let was_up = phase == Phase::Accepting && state.engine.as_ref().is_some_and(Engine::has_arrived);
+            if was_up {
+                self.note_endpoint_again(&mut state);
+                self.set_phase(&mut state, Phase::Up);
+            }
+            (phase, was_up)
         };
         self.sleepers.wake(Interest::all());
         match phase {
+            Phase::Accepting if was_up => self.join_queue(),
             Phase::Accepting => {
                 if let Some(listener) = self.listener.upgrade() {
                     listener.lost();
