@@ -165,6 +165,15 @@ impl Engine {
 
     /// Takes what has completed, answers it, and says what has changed for sleepers.
     pub fn pump(&mut self) -> Interest {
+        let changed = self.take_completions();
+        if !changed.is_empty() {
+            self.repost();
+            self.transmit();
+        }
+        changed
+    }
+
+    fn take_completions(&mut self) -> Interest {
         let mut changed = Interest::empty();
         // The peer may be sending before the connection manager has told us that it accepted: its messages wait for its record.
         if self.connection.state() == State::Connecting {
@@ -179,10 +188,6 @@ impl Engine {
             if count < POLL_BATCH {
                 break;
             }
-        }
-        if !changed.is_empty() {
-            self.repost();
-            self.transmit();
         }
         changed
     }
@@ -250,9 +255,9 @@ impl Engine {
 
     /// The connection manager says that the connection is over: what arrived before stays readable, then comes end of file.
     pub fn peer_gone(&mut self) -> Interest {
-        // Whatever is left behind here is lost.
+        // Whatever is left behind here is lost. There is nobody to answer to, and perhaps there never was a connection to post to.
         for _ in 0..PUMPS_AT_END {
-            if self.pump().is_empty() {
+            if self.take_completions().is_empty() {
                 break;
             }
         }
