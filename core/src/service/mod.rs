@@ -154,6 +154,14 @@ impl Service {
         lock(&self.registry).values().cloned().collect()
     }
 
+    /// Forgets everything, as if the program had died.
+    #[cfg(test)]
+    pub(crate) fn abandon(&self) {
+        let everything = core::mem::take(&mut *lock(&self.registry));
+        lock(&self.care).clear();
+        drop(everything);
+    }
+
     /// Waits until nothing is known for which `wanted` says so, at most until `deadline`. Only where the thread runs.
     pub fn wait_forgotten(&self, deadline: Nanos, mut wanted: impl FnMut(&Arc<dyn Handler>) -> bool) {
         let mut registry = lock(&self.registry);

@@ -19,6 +19,8 @@ use crate::{
 const POLL_BATCH: usize = 16;
 /// Batches of completions taken in one pump; more wait for the next.
 const POLL_BATCHES: usize = 64;
+/// Pumps that take all completions of the largest queues.
+const PUMPS_AT_END: usize = (2 * u16::MAX as usize).div_ceil(POLL_BATCH * POLL_BATCHES) + 1;
 /// Bytes of an iomap record.
 const IOMAP_RECORD: u32 = 24;
 /// Work requests posted with one doorbell.
@@ -81,7 +83,7 @@ impl Engine {
     pub fn new(mut endpoint: Box<dyn Endpoint>, sizes: &Sizes) -> Result<Self> {
         let limits = endpoint.limits();
         let wanted = sizes.receive_queue.min(limits.receive_queue.saturating_sub(RECEIVE_SLACK)).max(1);
-        if limits.send_queue < control_reserve(limits.mode) + 2 {
+        if limits.send_queue < control_reserve(limits.mode) + 2 || limits.receive_queue <= RECEIVE_SLACK {
             return Err(Errno::NOBUFS);
         }
         let connection = Connection::new(&stream::Config {
@@ -163,6 +165,15 @@ impl Engine {
 
     /// Takes what has completed, answers it, and says what has changed for sleepers.
     pub fn pump(&mut self) -> Interest {
+        let changed = self.take_completions();
+        if !changed.is_empty() {
+            self.repost();
+            self.transmit();
+        }
+        changed
+    }
+
+    fn take_completions(&mut self) -> Interest {
         let mut changed = Interest::empty();
         // The peer may be sending before the connection manager has told us that it accepted: its messages wait for its record.
         if self.connection.state() == State::Connecting {
@@ -177,10 +188,6 @@ impl Engine {
             if count < POLL_BATCH {
                 break;
             }
-        }
-        if !changed.is_empty() {
-            self.repost();
-            self.transmit();
         }
         changed
     }
@@ -248,10 +255,20 @@ impl Engine {
 
     /// The connection manager says that the connection is over: what arrived before stays readable, then comes end of file.
     pub fn peer_gone(&mut self) -> Interest {
-        let _ = self.pump();
+        // Whatever is left behind here is lost. There is nobody to answer to, and perhaps there never was a connection to post to.
+        for _ in 0..PUMPS_AT_END {
+            if self.take_completions().is_empty() {
+                break;
+            }
+        }
         self.connection.broken();
         self.end();
         Interest::all()
+    }
+
+    /// Whether the peer has sent data or an orderly end.
+    pub fn has_arrived(&self) -> bool {
+        self.connection.readable() > 0 || !self.is_broken()
     }
 
     /// Ends the connection manager's connection; once.

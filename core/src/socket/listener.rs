@@ -96,7 +96,13 @@ impl Listener {
 
     /// Puts a connection back that could not be handed to the program (no descriptors left).
     pub fn put_back(&self, stream: Arc<Stream>) {
-        self.queue().ready.push_front(stream);
+        let mut queue = self.queue();
+        if queue.closed {
+            drop(queue);
+            stream.close(None, false);
+        } else {
+            queue.ready.push_front(stream);
+        }
     }
 
     /// Whether a connection waits.

@@ -9,6 +9,8 @@ pub mod options;
 pub mod readiness;
 pub mod runtime;
 pub mod stream;
+#[cfg(test)]
+mod tests;
 pub mod wait;
 
 use core::sync::atomic::{AtomicU8, Ordering};

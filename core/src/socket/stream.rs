@@ -553,6 +553,13 @@ impl Stream {
         }
     }
 
+    /// The peer's host is left to the kernel for a while.
+    fn remember_silent(&self) {
+        if let Ok((_, Some(peer))) = self.addresses() {
+            super::connect::remember_silent(peer.ip());
+        }
+    }
+
     fn connect_failed(self: &Arc<Self>, failure: ConnectFailure) {
         account::fallback(failure);
         let engine = {
@@ -600,7 +607,7 @@ impl Stream {
     }
 
     fn established(self: &Arc<Self>, private_data: &[u8]) {
-        let outcome = {
+        let (outcome, accepted) = {
             let Ok(mut state) = self.state.lock() else { return };
             let phase = state.phase;
             let Some(engine) = state.engine.as_mut() else { return };
@@ -621,16 +628,24 @@ impl Stream {
             } else {
                 engine.end();
             }
-            outcome
+            (outcome, phase == Phase::Accepting)
         };
         match outcome {
             Ok(()) => {
                 self.sleepers.wake(Interest::all());
-                if let Some(listener) = self.listener.upgrade() {
-                    listener.established(self);
+                if accepted {
+                    self.join_queue();
                 }
             }
             Err(errno) => self.connect_failed(ConnectFailure::Other(errno)),
+        }
+    }
+
+    /// Waits for accept from now on. Without its listener nobody will ever take it.
+    fn join_queue(self: &Arc<Self>) {
+        match self.listener.upgrade() {
+            Some(listener) => listener.established(self),
+            None => self.close(None, false),
         }
     }
 
@@ -645,15 +660,23 @@ impl Stream {
     }
 
     fn disconnected(self: &Arc<Self>) {
-        let phase = {
+        let (phase, was_up) = {
             let Ok(mut state) = self.state.lock() else { return };
             if let Some(engine) = state.engine.as_mut() {
                 engine.peer_gone();
             }
-            state.phase
+            let phase = state.phase;
+            // The end of a short connection overtakes the word that it stood: the program gets what it has brought, as with TCP.
+            let was_up = phase == Phase::Accepting && state.engine.as_ref().is_some_and(Engine::has_arrived);
+            if was_up {
+                self.note_endpoint_again(&mut state);
+                self.set_phase(&mut state, Phase::Up);
+            }
+            (phase, was_up)
         };
         self.sleepers.wake(Interest::all());
         match phase {
+            Phase::Accepting if was_up => self.join_queue(),
             Phase::Accepting => {
                 if let Some(listener) = self.listener.upgrade() {
                     listener.lost();
@@ -754,6 +777,7 @@ impl Handler for Stream {
         if matches!(care, Care::Forget) {
             if self.phase() == Phase::Connecting {
                 log_trace!("connection {}: nobody answers", self.token.0);
+                self.remember_silent();
                 self.service.fabric().cancel(self.token);
                 self.connect_failed(ConnectFailure::TimedOut);
             }

@@ -1,0 +1,389 @@
+//! Hosts, services, programs, and the loop that lets time pass.
+
+use core::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+use std::sync::{Arc, Mutex};
+
+use super::{
+    party::{Party, readable},
+    plan::{Plan, Then},
+};
+use crate::{
+    error::Result,
+    fabric::{
+        ConnectFailure, ConnectTo, Endpoint, Event, Fabric, FabricKind, ListenOn, Listening, Token,
+        faulty::{Faults, Faulty},
+        sim::{Host, Random, Settings, Sim, SimFabric},
+    },
+    service::Service,
+    socket::{
+        engine::Sizes,
+        listener::Listener,
+        stream::{Phase, Stream},
+        wait::{self, Borrowed, Interest},
+    },
+    sys::clock::{self, Nanos},
+};
+
+/// Rounds of the loop before the run is said not to come to an end.
+const ROUNDS: usize = 2_000_000;
+
+/// A service is not late by more than about this, in nanoseconds.
+const LATENESS: Nanos = 100_000;
+
+/// One host: a program with its service.
+pub(super) struct Node {
+    pub(super) host: Host,
+    pub(super) service: Arc<Service>,
+    addr: IpAddr,
+    /// When the service wants its next turn.
+    next: Option<Nanos>,
+    /// It has reason for a turn.
+    due: bool,
+    dead: bool,
+}
+
+/// A program that accepts.
+struct Door {
+    node: usize,
+    listener: Arc<Listener>,
+    waiter: Borrowed,
+    awake: bool,
+    accepts: bool,
+}
+
+type Script = Box<dyn FnOnce(&mut Stage)>;
+type Plans = Box<dyn Fn(u64) -> (Plan, Plan)>;
+
+/// See the module.
+pub(super) struct Stage {
+    pub(super) sim: Sim,
+    pub(super) nodes: Vec<Node>,
+    pub(super) parties: Vec<(usize, Party)>,
+    doors: Vec<Door>,
+    script: Vec<(Nanos, Script)>,
+    /// What the two ends of the connection with this key do.
+    pub(super) plans: Plans,
+    /// How often in a thousand the service is late though it has reason for a turn.
+    pub(super) lag: u32,
+    announced: bool,
+    pub(super) random: Random,
+}
+
+impl Stage {
+    /// Two hosts, 10.0.0.1 and 10.0.0.2.
+    pub(super) fn new(settings: Settings) -> Self {
+        Stage::with_faults(settings, Faults::default())
+    }
+
+    /// The same, where each endpoint has faults.
+    pub(super) fn with_faults(settings: Settings, faults: Faults) -> Self {
+        let (seed, announced) = (settings.seed, settings.descriptors);
+        let mut stage = Stage {
+            sim: Sim::new(settings),
+            nodes: Vec::new(),
+            parties: Vec::new(),
+            doors: Vec::new(),
+            script: Vec::new(),
+            plans: Box::new(|_| (Plan::new(1000, Then::Shutdown), Plan::new(1000, Then::Shutdown))),
+            lag: 0,
+            announced,
+            random: Random::new(seed ^ 0x5bd1_e995),
+        };
+        for last in 1..=2 {
+            let addr = IpAddr::from([10, 0, 0, last]);
+            let host = stage.sim.host(&[addr]);
+            stage.start(host, addr, faults, seed);
+        }
+        stage
+    }
+
+    fn start(&mut self, host: Host, addr: IpAddr, faults: Faults, seed: u64) {
+        let sim = self.sim.clone();
+        let fabric = FaultyFabric { inner: sim.fabric(host), faults, random: Mutex::new(Random::new(seed ^ 0x1b87_3593)) };
+        let service = Service::with_clock(Arc::new(fabric), move || sim.now()).unwrap();
+        self.nodes.push(Node { host, service, addr, next: None, due: true, dead: false });
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        self.sim.now()
+    }
+
+    /// Something that happens at a time.
+    pub(super) fn at(&mut self, time: Nanos, script: impl FnOnce(&mut Stage) + 'static) {
+        self.script.push((time, Box::new(script)));
+    }
+
+    /// The server (node 1) listens on a port.
+    pub(super) fn listen(&mut self, port: u16, sizes: Sizes, backlog: u32) -> usize {
+        let service = &self.nodes[1].service;
+        let listener = Listener::new(service, sizes, backlog);
+        let addr = SocketAddr::from(([0, 0, 0, 0], port));
+        let on = ListenOn { addr, v6_only: false, backlog, endpoint: sizes.endpoint() };
+        listener.start(service.fabric().listen(&on, listener.token()).unwrap());
+        let waiter = wait::waiter().unwrap();
+        listener.sleepers().add(&waiter, Interest::READ);
+        self.doors.push(Door { node: 1, listener, waiter, awake: true, accepts: true });
+        self.doors.len() - 1
+    }
+
+    pub(super) fn listener(&self, door: usize) -> &Arc<Listener> {
+        &self.doors[door].listener
+    }
+
+    /// From now on connections stay in the listener's queue, or are taken again.
+    pub(super) fn accepts(&mut self, door: usize, accepts: bool) {
+        self.doors[door].accepts = accepts;
+        self.doors[door].awake = true;
+    }
+
+    /// Closes a listener and forgets all about it.
+    pub(super) fn close_listener(&mut self, door: usize) {
+        let door = self.doors.remove(door);
+        door.listener.sleepers().remove(&door.waiter);
+        door.listener.close();
+    }
+
+    /// The client (node 0) starts to connect to the server's port. Gives the number of its party.
+    pub(super) fn connect(&mut self, port: u16, sizes: Sizes, patience: Nanos) -> core::result::Result<usize, ConnectFailure> {
+        let peer = SocketAddr::new(self.nodes[1].addr, port);
+        self.connect_to(peer, sizes, patience)
+    }
+
+    pub(super) fn connect_to(&mut self, peer: SocketAddr, sizes: Sizes, patience: Nanos) -> core::result::Result<usize, ConnectFailure> {
+        let to = ConnectTo { peer, local: None, tos: 0, endpoint: sizes.endpoint() };
+        let stream = Stream::connect(&self.nodes[0].service, &to, sizes, self.now() + patience, None)?;
+        let seed = self.random.number();
+        self.parties.push((0, Party::new(stream, true, seed)));
+        Ok(self.parties.len() - 1)
+    }
+
+    /// The program on this node dies.
+    pub(super) fn kill(&mut self, node: usize) {
+        self.sim.kill(self.nodes[node].host);
+        self.nodes[node].dead = true;
+        self.parties.iter_mut().filter(|(of, _)| *of == node).for_each(|(_, party)| party.die());
+        self.doors.retain(|door| door.node != node);
+        self.nodes[node].service.abandon();
+    }
+
+    pub(super) fn cut(&self) {
+        self.sim.cut(self.nodes[0].host, self.nodes[1].host);
+    }
+
+    pub(super) fn heal(&self) {
+        self.sim.heal(self.nodes[0].host, self.nodes[1].host);
+    }
+
+    /// Lets time pass until nothing happens any more by itself.
+    pub(super) fn run(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..ROUNDS {
+            let mut progress = self.turn(quiet > 0);
+            progress |= self.act();
+            if progress {
+                quiet = 0;
+                continue;
+            }
+            let scripted = self.script.iter().map(|(time, _)| *time);
+            let paused = self.parties.iter().filter(|(_, party)| !party.is_closed()).filter_map(|(_, party)| party.paused_until);
+            let turns = self.nodes.iter().filter(|node| !node.dead).filter_map(|node| node.next);
+            let due = scripted.chain(paused).chain(turns).min();
+            let next = self.sim.next_at();
+            let soon = self.now() + LATENESS;
+            let far = next.into_iter().chain(due).min().is_none_or(|time| time > soon);
+            if quiet == 0 && far && self.nodes.iter().any(|node| node.due) {
+                // The clock does not jump while a service is late.
+                quiet = 1;
+                continue;
+            }
+            match (next, due) {
+                (Some(next), due) if due.is_none_or(|due| next <= due) => {
+                    self.sim.step();
+                    quiet = 0;
+                }
+                (_, Some(due)) => {
+                    self.sim.run_until(due);
+                    // A service that wants a turn gets it now.
+                    quiet = usize::from(self.nodes.iter().any(|node| node.next == Some(due)));
+                }
+                // Completions that were late may be there at the second look.
+                (_, None) if quiet < 4 => quiet += 1,
+                (_, None) => return,
+            }
+        }
+        panic!("does not come to rest: {}", self.status());
+    }
+
+    /// Turns of the services, and what the script says. True if somebody has had one.
+    fn turn(&mut self, punctual: bool) -> bool {
+        let now = self.now();
+        let mut progress = false;
+        while let Some(at) = self.script.iter().position(|(time, _)| *time <= now) {
+            let (_, script) = self.script.remove(at);
+            script(self);
+            progress = true;
+        }
+        for node in self.nodes.iter_mut().filter(|node| !node.dead) {
+            let reason = node.service.wait(Some(Duration::ZERO)) || node.next.is_some_and(|next| next <= now);
+            node.due |= reason || !self.announced;
+            let late = !punctual && self.random.chance(self.lag);
+            if node.due && !late {
+                node.due = false;
+                node.next = node.service.turn(now);
+                progress |= reason && self.announced;
+            }
+        }
+        progress
+    }
+
+    fn act(&mut self) -> bool {
+        let (announced, now) = (self.announced, self.now());
+        let mut progress = false;
+        for door in &mut self.doors {
+            let [woken] = readable([door.waiter.get().unwrap().event_fd()]);
+            door.waiter.reset(woken);
+            door.awake |= woken || !announced;
+            while door.awake && door.accepts {
+                let Some(stream) = door.listener.pop() else {
+                    door.awake = false;
+                    break;
+                };
+                assert_eq!(stream.phase(), Phase::Up);
+                self.parties.push((door.node, Party::new(stream, false, self.random.number())));
+                progress = true;
+            }
+        }
+        for (_, party) in &mut self.parties {
+            if party.is_awake(announced, now) {
+                progress |= party.act(&*self.plans, now);
+            }
+        }
+        progress
+    }
+
+    /// The party at the other end.
+    pub(super) fn peer_of(&self, party: &Party) -> Option<&Party> {
+        let wanted = |other: &&Party| other.key == party.key && other.is_client != party.is_client;
+        self.parties.iter().map(|(_, other)| other).find(wanted)
+    }
+
+    /// All parties have sent and received everything, in both directions, and were content.
+    pub(super) fn assert_complete(&self) {
+        for (_, party) in &self.parties {
+            let Some(peer) = self.peer_of(party) else { panic!("no peer: {}", party.status()) };
+            let complete = party.is_closed() && party.errors.is_empty() && party.end_of_file && party.received == peer.sent;
+            assert!(complete, "{}; {}", party.status(), peer.status());
+        }
+    }
+
+    /// A party has received everything that its peer has sent, and then the end of file.
+    pub(super) fn assert_received(&self, party: usize) {
+        let party = &self.parties[party].1;
+        let peer = self.peer_of(party).unwrap();
+        // Who closes does not read.
+        let content = party.is_closed() && party.errors.is_empty() && (party.received == peer.sent || peer.sent == 0);
+        assert!(content, "{}", self.status());
+    }
+
+    /// Everybody closes what is still open. Then nothing may be left, and nobody may have broken the fabric's contract.
+    pub(super) fn finish(mut self) {
+        while !self.doors.is_empty() {
+            self.close_listener(0);
+        }
+        self.parties.iter_mut().for_each(|(_, party)| party.close(None));
+        self.run();
+        self.parties.clear();
+        for node in self.nodes.iter().filter(|node| !node.dead) {
+            assert_eq!(node.service.everything().len(), 0, "still known to the service of {}", node.addr);
+            assert_eq!(node.next, None, "the service of {} still waits for a time", node.addr);
+            assert_eq!(Arc::strong_count(&node.service), 1, "streams of {} are left", node.addr);
+        }
+        assert_eq!(self.sim.endpoint_count(), 0, "endpoints are left");
+        assert_eq!(self.sim.violations(), Vec::<String>::new());
+    }
+
+    pub(super) fn status(&self) -> String {
+        let parties: Vec<String> = self.parties.iter().map(|(_, party)| party.status()).collect();
+        format!("at {}: {}", self.now(), parties.join("; "))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let trace = self.sim.trace();
+            let lines: Vec<_> = trace.iter().filter(|line| !line.contains("Flushed")).map(String::as_str).collect();
+            eprintln!("{}\n{}", lines[lines.len().saturating_sub(40)..].join("\n"), self.status());
+        }
+        // What is left would keep the services for ever.
+        self.nodes.iter().for_each(|node| node.service.abandon());
+    }
+}
+
+/// A device whose endpoints have faults.
+struct FaultyFabric {
+    inner: SimFabric,
+    faults: Faults,
+    random: Mutex<Random>,
+}
+
+impl FaultyFabric {
+    fn wrap(&self, endpoint: Box<dyn Endpoint>) -> Box<dyn Endpoint> {
+        if self.faults == Faults::default() {
+            return endpoint;
+        }
+        Box::new(Faulty::new(endpoint, self.faults, self.random.lock().unwrap().number()))
+    }
+}
+
+impl Fabric for FaultyFabric {
+    fn kind(&self) -> FabricKind {
+        self.inner.kind()
+    }
+
+    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<(), ConnectFailure> {
+        self.inner.connect(to, token)
+    }
+
+    fn cancel(&self, token: Token) {
+        self.inner.cancel(token);
+    }
+
+    fn listen(&self, on: &ListenOn, token: Token) -> Result<Box<dyn Listening>> {
+        self.inner.listen(on, token)
+    }
+
+    fn event_fd(&self) -> Option<rustix::fd::RawFd> {
+        self.inner.event_fd()
+    }
+
+    fn events(&self, most: usize) -> Vec<Event> {
+        let wrap = |event| match event {
+            Event::Ready { token, endpoint } => Event::Ready { token, endpoint: self.wrap(endpoint) },
+            Event::Incoming { listener, endpoint, private_data } => {
+                Event::Incoming { listener, endpoint: self.wrap(endpoint), private_data }
+            }
+            event => event,
+        };
+        self.inner.events(most).into_iter().map(wrap).collect()
+    }
+}
+
+/// Later than anything that a run does by itself.
+pub(super) const LATE: Nanos = 1_000_000_000_000;
+
+/// Settings of a seed: every second one with event descriptors.
+pub(super) fn settings(seed: u64) -> Settings {
+    let mode = if seed / 2 % 2 == 0 { crate::work::MessageMode::Immediate } else { crate::work::MessageMode::Send };
+    Settings { mode, descriptors: seed % 2 == 0, ..Settings::new(seed) }
+}
+
+#[test]
+fn real_time_is_not_used() {
+    let stage = Stage::new(settings(0));
+    assert_eq!(stage.nodes[0].service.now(), 0);
+    assert!(clock::now() > 0);
+}
