@@ -105,7 +105,7 @@ fn a_peer_without_the_library_gets_plain_tcp() {
 #[test]
 fn a_refused_connect_costs_no_wait() {
     let outcome = one_host()
-        .step("plain", "plain $CONNECT refused $HOST_A 7999 30")
+        .step("plain", "$plain $CONNECT refused $HOST_A 7999 30")
         .step("preloaded", "$over $CONNECT refused $HOST_A 7999 30")
         .step(
             "taken",
