@@ -33,7 +33,8 @@ fn played(seed: u64, faults: Faults) -> Stage {
 #[test]
 fn late_completions() {
     for_seeds("late_completions", 6000..6040, |seed| {
-        let seed = seed / 3 * 3 + 1;
+        // Nobody closes early.
+        let seed = 3 * seed + 1;
         let stage = played(seed, Faults { late: 400, ..Faults::default() });
         assert_eq!(stage.parties.len(), 4);
         stage.assert_complete();
