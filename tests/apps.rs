@@ -18,18 +18,19 @@ fn seconds() -> u64 {
 }
 
 const FUNCTIONS: &str = r#"
-over() { LD_PRELOAD=$LIB "$@"; }
+# words, not a function: a command in the background is then the program itself
+over="env LD_PRELOAD=$LIB"
 # iperf2 ARGUMENT...: comma-separated lines; iperf3 ARGUMENT...: JSON
 iperf2() {
   counters
-  over iperf -s -B $HOST_A > /run/server & server=$!
-  rwait 5001 && over iperf -c $HOST_A -y C "$@"; status=$?
+  $over iperf -s -B $HOST_A > /run/server & server=$!
+  rwait 5001 && $over iperf -c $HOST_A -y C "$@"; status=$?
   sleep 0.3; kill $server; counters; return $status
 }
 iperf3_() {
   counters
-  over iperf3 -s -1 -B $HOST_A > /run/server & server=$!
-  rwait 5201 && over iperf3 -c $HOST_A -J "$@"; status=$?
+  $over iperf3 -s -1 -B $HOST_A > /run/server & server=$!
+  rwait 5201 && $over iperf3 -c $HOST_A -J "$@"; status=$?
   wait $server; served=$?
   counters
   [ $status = 0 ] && [ $served = 0 ]
@@ -39,8 +40,8 @@ file_through() {
   head -c 300000 /dev/urandom > /run/block; rm -f /run/copy
   for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do cat /run/block; echo $i; done > /run/source
   counters
-  over bash -c "exec $1" & listening=$!
-  rwait 5000 && over bash -c "exec $2"; status=$?
+  $over bash -c "exec $1" & listening=$!
+  rwait 5000 && $over bash -c "exec $2"; status=$?
   wait $listening; listened=$?
   counters
   cmp /run/source /run/copy && [ $status = 0 ] && [ $listened = 0 ] || { echo "status: $status, $listened"; return 1; }

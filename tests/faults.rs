@@ -14,8 +14,9 @@ use library::{library, went_over_rdma};
 use support::{Counters, Rdma, Topology, Vm, VmSession, assert_over_tcp, build_c_program};
 
 const FUNCTIONS: &str = r#"
-over() { LD_PRELOAD=$LIB "$@"; }
-plain() { "$@"; }
+# words, not a function: a command in the background is then the program itself
+over="env LD_PRELOAD=$LIB"
+plain=
 "#;
 
 fn session(vm: Vm) -> VmSession {
@@ -75,19 +76,19 @@ fn a_peer_without_the_library_gets_plain_tcp() {
     };
     let limit = Duration::from_secs(40);
     let outcome = one_host()
-        .step_within("nc.plain-client", limit, &transfer("over", "plain"))
-        .step_within("nc.plain-server", limit, &transfer("plain", "over"))
-        .step_within("web.plain-client", limit, &web("over", "plain"))
-        .step_within("web.plain-server", limit, &web("plain", "over"))
-        .step_within("iperf3.plain-client", limit, &iperf3("over", "plain"))
-        .step_within("iperf3.plain-server", limit, &iperf3("plain", "over"))
+        .step_within("nc.plain-client", limit, &transfer("$over", "$plain"))
+        .step_within("nc.plain-server", limit, &transfer("$plain", "$over"))
+        .step_within("web.plain-client", limit, &web("$over", "$plain"))
+        .step_within("web.plain-server", limit, &web("$plain", "$over"))
+        .step_within("iperf3.plain-client", limit, &iperf3("$over", "$plain"))
+        .step_within("iperf3.plain-server", limit, &iperf3("$plain", "$over"))
         .step_within(
             "both-kinds",
             limit,
             // one listening number, clients of both kinds by turns
             &format!(
-                "{FILE}; cd /run; over /usr/bin/python3 -m http.server --bind $HOST_A 8000 2>/dev/null & rwait 8000
-                 for i in 1 2 3; do for kind in plain over; do
+                "{FILE}; cd /run; $over /usr/bin/python3 -m http.server --bind $HOST_A 8000 2>/dev/null & rwait 8000
+                 for i in 1 2 3; do for kind in \"$plain\" \"$over\"; do
                    $kind curl -sS -o /run/copy http://$HOST_A:8000/source && cmp /run/source /run/copy || exit 1; done; done"
             ),
         )
@@ -105,10 +106,10 @@ fn a_peer_without_the_library_gets_plain_tcp() {
 fn a_refused_connect_costs_no_wait() {
     let outcome = one_host()
         .step("plain", "plain $CONNECT refused $HOST_A 7999 30")
-        .step("preloaded", "over $CONNECT refused $HOST_A 7999 30")
+        .step("preloaded", "$over $CONNECT refused $HOST_A 7999 30")
         .step(
             "taken",
-            "nc -lk -s $HOST_A -p 7998 >/dev/null & rwait 7998; plain $CONNECT taken $HOST_A 7998 10; over $CONNECT taken $HOST_A 7998 10",
+            "nc -lk -s $HOST_A -p 7998 >/dev/null & rwait 7998; $plain $CONNECT taken $HOST_A 7998 10; $over $CONNECT taken $HOST_A 7998 10",
         )
         .run();
     let (plain, preloaded) = (outcome.step("plain").ok(), outcome.step("preloaded").ok());
@@ -125,7 +126,7 @@ fn a_host_that_does_not_answer_costs_the_deadline_once() {
     // machine B has no RDMA device: what the client asks there over RDMA is lost, TCP works
     let server = "rdma link del rxe0; nc -lk -p 7998 >/dev/null & rwait 7998; tell up; await done 60; true";
     let client =
-        "await up; plain $CONNECT taken $HOST_B 7998 5; echo preloaded; over $CONNECT taken $HOST_B 7998 5; rc=$?; tell done; exit $rc";
+        "await up; $plain $CONNECT taken $HOST_B 7998 5; echo preloaded; $over $CONNECT taken $HOST_B 7998 5; rc=$?; tell done; exit $rc";
     let outcome = two_machines().step_both("silent", Duration::from_secs(70), client, server).run();
     let output = outcome.step("silent").ok();
     println!("{output}");
@@ -153,7 +154,7 @@ fn a_killed_peer_ends_every_wait_within_five_seconds() {
     for (waits, does) in DEATHS {
         for (survivor, victim) in [("listen", "connect"), ("connect", "listen")] {
             let text = format!(
-                "begin() {{ over $PEER $1 $2 $HOST_A 6000 > /run/$3 & pid=$!; }}
+                "begin() {{ $over $PEER $1 $2 $HOST_A 6000 > /run/$3 & pid=$!; }}
                  if [ {survivor} = listen ]; then begin listen {waits} survivor; s=$pid; else begin listen {does} victim; v=$pid; fi
                  rwait 6000
                  if [ {survivor} = listen ]; then begin connect {does} victim; v=$pid; else begin connect {waits} survivor; s=$pid; fi
@@ -184,8 +185,8 @@ fn close_and_exit_do_not_wait_for_a_stopped_peer() {
         .step_within(
             "stopped",
             Duration::from_secs(40),
-            "over $PEER listen idle $HOST_A 6000 > /run/peer & peer=$!; rwait 6000
-             over $PEER connect close $HOST_A 6000 > /run/closer & closer=$!
+            "$over $PEER listen idle $HOST_A 6000 > /run/peer & peer=$!; rwait 6000
+             $over $PEER connect close $HOST_A 6000 > /run/closer & closer=$!
              for i in $(seq 100); do grep -q full /run/closer && break; sleep 0.1; done
              kill -STOP $peer; (sleep 10; kill -ALRM $closer) 2>/dev/null & wait $closer; status=$?
              cat /run/closer; kill -KILL $peer; exit $status",
@@ -201,7 +202,7 @@ fn soak(rounds: u32, limit: Duration) {
             "soak",
             limit,
             &format!(
-                "echo \"before: $(rdma resource show | head -1)\"; over $SOAK $HOST_A {rounds} || exit 1; sleep 1
+                "echo \"before: $(rdma resource show | head -1)\"; $over $SOAK $HOST_A {rounds} || exit 1; sleep 1
                  echo \"after: $(rdma resource show | head -1)\""
             ),
         )
@@ -232,8 +233,8 @@ fn ten_thousand_connections_leave_nothing() {
 fn full_duplex(mebibytes: u32, limit: Duration) {
     let seconds = limit.as_secs();
     let outcome = one_host()
-        .step_within("duplex", limit, &format!("counters; over $DUPLEX $HOST_A {mebibytes} 4096 {seconds} && counters"))
-        .step_within("pollers", Duration::from_secs(40), "over $STATES $HOST_A")
+        .step_within("duplex", limit, &format!("counters; $over $DUPLEX $HOST_A {mebibytes} 4096 {seconds} && counters"))
+        .step_within("pollers", Duration::from_secs(40), "$over $STATES $HOST_A")
         .run();
     let output = outcome.step("duplex").ok();
     assert_eq!(output.matches(": equal").count(), 2, "{output}");
@@ -258,7 +259,7 @@ const DEAD_LINK: u64 = 120;
 
 #[test]
 fn a_cut_link_is_survived_or_reported() {
-    let end = |role: &str, does: &str, port: u32| format!("over $PEER {role} {does} $HOST_B {port} 48");
+    let end = |role: &str, does: &str, port: u32| format!("$over $PEER {role} {does} $HOST_B {port} 48");
     let cut = |seconds: u64| format!("sleep 1; netcut hole; sleep {seconds}; netcut open");
     let outcome = two_machines()
         .step_both(

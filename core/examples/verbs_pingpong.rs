@@ -42,14 +42,17 @@ impl Connection {
         Connection { endpoint, peer: RemoteAddress::default(), next_id: 1 }
     }
 
-    /// A connect record of which the receive area alone counts.
+    /// A connect record as a stream would send it.
     fn record(&self) -> [u8; 40] {
-        let area = self.endpoint.exposed().receive;
+        let exposed = self.endpoint.exposed();
         let mut record = [0; 40];
         record[0] = 1;
-        record[24..32].copy_from_slice(&area.addr.to_be_bytes());
-        record[32..36].copy_from_slice(&area.key.to_be_bytes());
-        record[36..40].copy_from_slice(&area.length.to_be_bytes());
+        record[2..4].copy_from_slice(&(self.endpoint.limits().receive_queue as u16).to_be_bytes());
+        for (at, area, length) in [(8, exposed.targets, 2), (24, exposed.receive, exposed.receive.length)] {
+            record[at..at + 8].copy_from_slice(&area.addr.to_be_bytes());
+            record[at + 8..at + 12].copy_from_slice(&area.key.to_be_bytes());
+            record[at + 12..at + 16].copy_from_slice(&length.to_be_bytes());
+        }
         record
     }
 
@@ -164,7 +167,10 @@ fn serve(fabric: &Arc<Verbs>, addr: SocketAddr) {
                 match completion {
                     Completion::Received { message } => {
                         connection.endpoint.post_receives(1).unwrap();
-                        connection.send(message).unwrap();
+                        // The top bits of a message name what is not data.
+                        if message >> 29 == 0 {
+                            connection.send(message).unwrap();
+                        }
                     }
                     Completion::Failed(error) => println!("{error:?}"),
                     _ => {}
@@ -236,8 +242,8 @@ fn connect_many(fabric: &Arc<Verbs>, peer: SocketAddr, count: u64) {
 }
 
 fn usage() -> (usize, usize) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let maps = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let rss = maps.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
     let rss = rss.trim().trim_end_matches(" kB").parse().unwrap();
     (rss, std::fs::read_dir("/proc/self/fd").unwrap().count())
 }

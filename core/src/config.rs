@@ -72,13 +72,14 @@ pub struct Defaults {
 }
 
 impl Default for Defaults {
-    /// The built-in values (PROTOCOL.md 1.10).
+    /// The built-in values. The queues are shorter than the shipped library's 384: making them is the greatest part of a connection's
+    /// cost, and rings are rounded up to powers of two (docs/decisions/0006-queue-sizes.md).
     fn default() -> Self {
         Defaults {
             receive_bytes: 128 << 10,
             send_bytes: 128 << 10,
-            send_queue: 384,
-            receive_queue: 384,
+            send_queue: 120,
+            receive_queue: 192,
             inline: 64,
             iomap_entries: 0,
             polling_time: Duration::from_micros(10),

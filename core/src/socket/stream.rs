@@ -594,7 +594,10 @@ impl Stream {
                     self.note_endpoint(&mut state, &mut engine);
                     let connected = engine.connect();
                     state.engine = Some(engine);
-                    connected.err().map(ConnectFailure::Other)
+                    // iWARP connects within the call, so that a refusal is its error.
+                    connected
+                        .err()
+                        .map(|errno| if errno == Errno::CONNREFUSED { ConnectFailure::Refused } else { ConnectFailure::Other(errno) })
                 }
             }
         };

@@ -108,7 +108,8 @@ impl Endpoint for VerbsEndpoint {
     fn connect(&mut self, private_data: &[u8]) -> Result<()> {
         let mut parameters = self.parameters(private_data)?;
         if self.limits.mode == MessageMode::Send {
-            // The transport reads once while it connects.
+            // The transport reads once while it connects. siw connects its TCP connection within this call, so that a refusal
+            // is its error (ECONNREFUSED).
             parameters.initiator_depth = 1;
         }
         self.id.connect(&mut parameters)

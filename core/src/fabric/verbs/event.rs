@@ -22,13 +22,18 @@ use super::{
     queues::Queues,
 };
 use crate::{
-    error::Errno,
-    fabric::{ConnectFailure, EndpointConfig, Event, Token},
+    error::{Errno, Result},
+    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, Token},
     sys::inside,
 };
 
 /// How long the route may take to resolve, in milliseconds.
 const ROUTE_TIMEOUT: i32 = 2000;
+
+/// How long one try to resolve the address may take, in milliseconds, and how many there are: 2 s in all. Where the neighbour
+/// is not known yet, the kernel (6.1) may look for its answer at the end of a try only, so a single long one would take its time.
+const ADDRESS_TIMEOUT: i32 = 50;
+const ADDRESS_TRIES: u32 = 40;
 
 /// What stands behind a serial number.
 pub(super) enum Entry {
@@ -56,12 +61,27 @@ pub(super) enum Entry {
 pub(super) struct Resolving {
     /// Whose it is.
     pub(super) token: Token,
-    /// What to make once the device is known.
-    pub(super) endpoint: EndpointConfig,
+    /// Where to, and what to make once the device is known.
+    pub(super) to: ConnectTo,
+    /// Tries to resolve the address that are left.
+    pub(super) tries: u32,
     /// What was made.
     pub(super) parts: Option<Parts>,
     /// The id, destroyed last.
     pub(super) id: Id,
+}
+
+impl Resolving {
+    /// A connection that has just been asked for.
+    pub(super) fn new(token: Token, to: &ConnectTo, id: Id) -> Self {
+        Resolving { token, to: *to, tries: ADDRESS_TRIES, parts: None, id }
+    }
+
+    /// Starts the next try to resolve the address.
+    pub(super) fn resolve(&mut self) -> Result<()> {
+        self.tries = self.tries.checked_sub(1).ok_or(Errno::TIMEDOUT)?;
+        self.id.resolve_addr(self.to.local, self.to.peer, ADDRESS_TIMEOUT)
+    }
 }
 
 /// All entries by serial number.
@@ -196,9 +216,8 @@ impl Shared {
             kind::RDMA_CM_EVENT_CONNECT_RESPONSE => self.answered(serial, &id, report),
             kind::RDMA_CM_EVENT_ESTABLISHED => self.established(serial, report),
             kind::RDMA_CM_EVENT_DISCONNECTED | kind::RDMA_CM_EVENT_DEVICE_REMOVAL => self.disconnected(serial, &id),
-            kind::RDMA_CM_EVENT_ADDR_ERROR | kind::RDMA_CM_EVENT_ROUTE_ERROR | kind::RDMA_CM_EVENT_UNREACHABLE => {
-                self.failed(serial, unreachable(report.status))
-            }
+            kind::RDMA_CM_EVENT_ADDR_ERROR => self.address_failed(serial, report.status),
+            kind::RDMA_CM_EVENT_ROUTE_ERROR | kind::RDMA_CM_EVENT_UNREACHABLE => self.failed(serial, unreachable(report.status)),
             kind::RDMA_CM_EVENT_REJECTED => self.failed(serial, ConnectFailure::Refused),
             kind::RDMA_CM_EVENT_CONNECT_ERROR => {
                 self.failed(serial, ConnectFailure::Other(cm::status_errno(report.status).unwrap_or(Errno::CONNABORTED)))
@@ -210,7 +229,7 @@ impl Shared {
     /// The device is known: ask for the route and make queues and memory meanwhile.
     fn address_resolved(self: &Arc<Self>, serial: u64, id: &Handle) -> Outcome {
         let endpoint = match self.entries().entries.get(&serial) {
-            Some(Entry::Resolving(resolving)) => resolving.endpoint,
+            Some(Entry::Resolving(resolving)) => resolving.to.endpoint,
             _ => return Outcome::NOTHING,
         };
         let made = match id.resolve_route(ROUTE_TIMEOUT) {
@@ -226,6 +245,17 @@ impl Shared {
             Err(reason) => return self.failed(serial, reason),
         }
         Outcome::NOTHING
+    }
+
+    fn address_failed(self: &Arc<Self>, serial: u64, status: i32) -> Outcome {
+        let reason = unreachable(status);
+        if reason == ConnectFailure::TimedOut
+            && let Some(Entry::Resolving(resolving)) = self.entries().entries.get_mut(&serial)
+            && resolving.resolve().is_ok()
+        {
+            return Outcome::NOTHING;
+        }
+        self.failed(serial, reason)
     }
 
     fn route_resolved(self: &Arc<Self>, serial: u64) -> Outcome {

@@ -31,9 +31,6 @@ mod queues;
 use cm::{Channel, Id};
 use event::{Entry, Resolving, Shared};
 
-/// How long an address may take to resolve (ARP, neighbour discovery), in milliseconds.
-const ADDRESS_TIMEOUT: i32 = 2000;
-
 /// Faults that no socket hears of.
 pub struct Faults {
     /// Connect requests that were refused because queues or memory could not be made.
@@ -116,12 +113,17 @@ impl Fabric for Verbs {
         let id = prepare(&self.shared, to, serial).map_err(event::start_failure)?;
         // The entry must be there before the event can come, so the lock is held over the call, which does not wait.
         let mut entries = self.shared.entries();
-        if let Err(errno) = id.resolve_addr(to.local, to.peer, ADDRESS_TIMEOUT) {
-            drop(entries);
-            return Err(event::start_failure(errno));
+        let mut resolving = Box::new(Resolving::new(token, to, id));
+        match resolving.resolve() {
+            Ok(()) => {
+                entries.insert(serial, Entry::Resolving(resolving));
+                Ok(())
+            }
+            Err(errno) => {
+                drop(entries);
+                Err(event::start_failure(errno))
+            }
         }
-        entries.insert(serial, Entry::Resolving(Box::new(Resolving { token, endpoint: to.endpoint, parts: None, id })));
-        Ok(())
     }
 
     fn cancel(&self, token: Token) {

@@ -4,7 +4,10 @@
 //! what the peer asked for. A peer that asks for 7 retries would make a queue pair on rxe that never notices a dead host, and
 //! the manager's default makes a receiver-not-ready wait 655 ms.
 //!
-//! Measured on rxe (Linux 6.1, acknowledge time-out 17, 6 retries): see `Queues::ready`.
+//! Measured between two VMs over rxe (Linux 6.1, acknowledge time-out 17, 6 retries, a message every 100 ms, then
+//! `tc qdisc replace dev eth0 root netem loss 100%`; examples/verbs_pingpong.rs watch): the first failed completion comes 3.5 s to
+//! 3.8 s after the cut, on the passive side too where the peer asked for 7 retries. A cut of 2 s heals. A peer that is killed is
+//! noticed within 50 ms, by the connection manager.
 
 use core::{
     ffi::c_int,
