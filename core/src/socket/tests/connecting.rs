@@ -81,7 +81,7 @@ fn deadline_at_any_time() {
 fn closed_while_connecting() {
     for_seeds("closed_while_connecting", 4200..4240, |seed| {
         let mut stage = Stage::new(settings(seed));
-        stage.lag = if seed % 3 == 0 { 800 } else { 0 };
+        stage.lag = if seed.is_multiple_of(3) { 800 } else { 0 };
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
         let time = stage.random.within(&(1..=1_000_000));

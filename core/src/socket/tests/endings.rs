@@ -39,9 +39,9 @@ fn half_close_in_either_order() {
         let stage = played(seed, |stage| {
             let totals = [(); 2].map(|()| stage.random.within(&(0..=400)));
             let first = Plan::random(&mut stage.random, totals[0], Then::Shutdown);
-            let then = if seed % 3 == 0 { Then::Close } else { Then::Shutdown };
+            let then = if seed.is_multiple_of(3) { Then::Close } else { Then::Shutdown };
             let second = Plan { answers: true, ..Plan::random(&mut stage.random, totals[1], then) };
-            if seed % 2 == 0 { (first, second) } else { (second, first) }
+            if seed.is_multiple_of(2) { (first, second) } else { (second, first) }
         });
         for (_, party) in &stage.parties {
             let peer = stage.peer_of(party).unwrap();
@@ -58,7 +58,7 @@ fn what_was_sent_before_close_arrives() {
             let total = random_total(&mut stage.random, [&SIZES, &SIZES]).min(2000);
             let closes = Plan::random(&mut stage.random, total, Then::Close);
             let reads = Plan::random(&mut stage.random, 0, Then::Read);
-            if seed % 3 == 0 { (reads, closes) } else { (closes, reads) }
+            if seed.is_multiple_of(3) { (reads, closes) } else { (closes, reads) }
         });
         stage.assert_received(0);
         stage.assert_received(1);
@@ -74,7 +74,7 @@ fn close_while_the_peer_sends() {
             let total = stage.random.within(&(0..=300));
             let closes = Plan { pauses: 1000, pause: 1..=1000, ..Plan::random(&mut stage.random, total, Then::Close) };
             let sends = Plan { write: 1..=50, ..Plan::new(100_000, Then::Close) };
-            if seed % 2 == 0 { (closes, sends) } else { (sends, closes) }
+            if seed.is_multiple_of(2) { (closes, sends) } else { (sends, closes) }
         });
         for (_, party) in &stage.parties {
             let peer = stage.peer_of(party).unwrap();

@@ -69,7 +69,7 @@ fn closed_with_connections_in_the_queue() {
 fn closed_while_somebody_connects() {
     for_seeds("closed_while_somebody_connects", 5200..5260, |seed| {
         let mut stage = Stage::new(settings(seed));
-        stage.lag = if seed % 3 == 0 { 900 } else { 0 };
+        stage.lag = if seed.is_multiple_of(3) { 900 } else { 0 };
         stage.plans = Box::new(|_| (Plan::new(100, Then::Shutdown), Plan::new(0, Then::Shutdown)));
         let door = stage.listen(7, SIZES, 8);
         stage.connect(7, SIZES, LATE).unwrap();
