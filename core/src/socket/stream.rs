@@ -261,6 +261,10 @@ impl Stream {
             if peek {
                 done = 0;
             }
+            // A length of zero waits for data, and takes none.
+            if wanted == 0 && self.state.lock()?.can_receive(1) {
+                return Ok(0);
+            }
             let need = if wait_all && peek { wanted } else { 1 };
             match self.wait(Interest::READ, blocking, done == 0, |state| state.can_receive(need)) {
                 Ok(()) => {}

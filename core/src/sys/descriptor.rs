@@ -12,22 +12,27 @@ use rustix::{
 use crate::error::Result;
 
 /// Own descriptors stand at and above this number where the limit allows.
-const BASE: RawFd = 1 << 9;
+/// (select's FD_SETSIZE: up to here programs close and reuse numbers by hand.)
+const BASE: RawFd = 1024;
 
 /// Moves a descriptor out of the program's way. Where the limit on descriptors leaves no room up there it stays where it is.
 pub fn lift(fd: OwnedFd) -> OwnedFd {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    // The upper half of what is allowed, so that programs which count from below are not disturbed.
-    let base = i32::try_from(limit / 2).unwrap_or(RawFd::MAX / 2).clamp(3, BASE.max(1));
+    let base = base();
     if fd.as_raw_fd() >= base {
         return fd;
     }
     fcntl_dupfd_cloexec(&fd, base).unwrap_or(fd)
 }
 
+/// Where own descriptors begin: the upper half of what is allowed, so that programs which count from below are not disturbed.
+pub fn base() -> RawFd {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    RawFd::try_from(limit / 2).unwrap_or(RawFd::MAX).clamp(3, BASE)
+}
+
 /// A duplicate of a program's descriptor for the library's own use.
 pub fn duplicate(fd: RawFd) -> Result<OwnedFd> {
-    fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, BASE).or_else(|_| fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, 3))
+    fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, base()).or_else(|_| fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, 3))
 }
 
 /// Borrows a number for one system call. `None` for a negative one.

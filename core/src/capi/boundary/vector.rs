@@ -90,6 +90,11 @@ unsafe fn with_many<'a, S: Slot<'a>, R>(given: &[iovec], then: impl FnOnce(&mut 
     then(slots.get_mut(..used).unwrap_or_default())
 }
 
+/// Whether the memory could be a program's: the upper half of the address space is the kernel's.
+fn in_user_space(start: *mut c_void, length: usize) -> bool {
+    start.addr().checked_add(length).is_some_and(|end| isize::try_from(end).is_ok())
+}
+
 /// Fills `slots` with what is not empty, and gives the number used.
 ///
 /// # Safety
@@ -98,6 +103,10 @@ unsafe fn fill<'a, S: Slot<'a>>(slots: &mut [S], given: &[iovec]) -> Result<usiz
     // "EINVAL The sum of the iov_len values overflows an ssize_t value" (readv(2)): the kernel looks at each, and cuts the sum.
     if given.iter().any(|vector| isize::try_from(vector.iov_len).is_err()) {
         return Err(Errno::INVAL);
+    }
+    // "EFAULT": the kernel looks at the whole of each element, also at what it would cut off.
+    if given.iter().any(|vector| !in_user_space(vector.iov_base, vector.iov_len)) {
+        return Err(Errno::FAULT);
     }
     let mut room = MOST_BYTES;
     let mut used = 0;

@@ -18,11 +18,8 @@ use rustix::{
 use super::libs::{self, Libs};
 use crate::{
     error::{Errno, Result},
-    sys::inside,
+    sys::{descriptor, inside},
 };
-
-/// Descriptors of the library stand from here on, above those of the application.
-const HIGH: RawFd = 512;
 
 /// Level and names of `rdma_set_option`, from <rdma/rdma_cma.h>.
 const RDMA_OPTION_ID: c_int = 0;
@@ -35,7 +32,7 @@ const RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
 pub(super) fn high_descriptor(fd: RawFd) -> RawFd {
     // SAFETY: the caller owns the open descriptor.
     let low = unsafe { BorrowedFd::borrow_raw(fd) };
-    match rustix::io::fcntl_dupfd_cloexec(low, HIGH) {
+    match rustix::io::fcntl_dupfd_cloexec(low, descriptor::base()) {
         Ok(high) => {
             // SAFETY: the caller owns the old number and takes the new one instead.
             unsafe { rustix::io::close(fd) };
