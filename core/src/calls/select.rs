@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI};
+use smallvec::SmallVec;
 
 use super::{Route, ours, poll::SignalMask};
 use crate::{
@@ -49,13 +50,13 @@ pub fn select(count: usize, sets: &mut Sets<'_>, timeout: Option<Duration>, mask
         let events = [(&sets.read, READ), (&sets.write, WRITE), (&sets.except, EXCEPT)];
         events.into_iter().filter(|(set, _)| is_set(set, fd)).fold(0, |events, (_, bits)| events | bits)
     };
-    let members: Vec<(RawFd, i16)> =
+    let members: SmallVec<[(RawFd, i16); poll::FEW]> =
         (0..count).map(|fd| (RawFd::try_from(fd).unwrap_or(-1), wanted(fd))).filter(|(_, events)| *events != 0).collect();
     if !members.iter().any(|(fd, _)| fd::is_ours(*fd)) {
         return Route::Kernel;
     }
-    let held: Vec<Option<Held>> = members.iter().map(|(fd, _)| ours(*fd)).collect();
-    let mut entries: Vec<_> = members
+    let held: SmallVec<[Option<Held>; poll::FEW]> = members.iter().map(|(fd, _)| ours(*fd)).collect();
+    let mut entries: SmallVec<[Entry<'_>; poll::FEW]> = members
         .iter()
         .zip(&held)
         .map(|((fd, events), held)| Entry { fd: *fd, events: *events, revents: 0, socket: held.as_ref().map(|held| &held.socket) })

@@ -223,6 +223,19 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// A word for the log.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Event::Ready { .. } => "ready",
+            Event::Incoming { .. } => "incoming",
+            Event::Established { .. } => "established",
+            Event::Failed { .. } => "failed",
+            Event::Disconnected { .. } => "disconnected",
+        }
+    }
+}
+
 /// A transport.
 pub trait Fabric: Send + Sync {
     /// Which one.

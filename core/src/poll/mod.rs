@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT};
+use smallvec::SmallVec;
 
 use crate::{
     config,
@@ -33,16 +34,19 @@ pub struct Entry<'a> {
     pub socket: Option<&'a Socket>,
 }
 
+/// Sets up to this size need no allocation.
+pub const FEW: usize = 8;
+
 /// Reported whether asked for or not (poll(2)).
-const ALWAYS: i16 = POLLERR | POLLHUP | POLLNVAL;
+pub const ALWAYS: i16 = POLLERR | POLLHUP | POLLNVAL;
 
 /// Waits until an entry has events. Gives how many have.
 pub fn wait(entries: &mut [Entry<'_>], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
-    let deadline = clock::deadline(clock::now(), timeout);
     let found = look(entries, Socket::look, mask)?;
     if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
         return Ok(found);
     }
+    let deadline = clock::deadline(clock::now(), timeout);
     if spin(entries) {
         return look(entries, Socket::look, mask);
     }
@@ -62,7 +66,7 @@ pub fn wait(entries: &mut [Entry<'_>], timeout: Option<Duration>, mask: Option<S
 /// Takes the poller off again, whatever ends the wait.
 struct Registered<'a> {
     waiter: &'a Borrowed,
-    sockets: Vec<&'a Socket>,
+    sockets: SmallVec<[&'a Socket; FEW]>,
 }
 
 impl Drop for Registered<'_> {
@@ -86,8 +90,8 @@ fn interest(events: i16) -> Interest {
 
 fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Nanos>, mask: Option<SignalMask>) -> Result<usize> {
     let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
-    let mut set = Vec::with_capacity(entries.len() * 2 + 1);
-    let mut owners = Vec::with_capacity(entries.len() * 2 + 1);
+    let mut set: SmallVec<[PollFd; 2 * FEW]> = SmallVec::new();
+    let mut owners: SmallVec<[Option<&Socket>; 2 * FEW]> = SmallVec::new();
     loop {
         set.clear();
         owners.clear();
@@ -154,7 +158,8 @@ fn spin(entries: &[Entry<'_>]) -> bool {
 
 /// One look at everything, without waiting.
 fn look(entries: &mut [Entry<'_>], look_at: impl Fn(&Socket) -> Look, mask: Option<SignalMask>) -> Result<usize> {
-    let mut kernel = Vec::new();
+    let mut kernel: SmallVec<[(usize, PollFd); FEW]> = SmallVec::new();
+    let mut found = 0;
     for (index, entry) in entries.iter_mut().enumerate() {
         entry.revents = 0;
         let ask = match entry.socket {
@@ -162,6 +167,7 @@ fn look(entries: &mut [Entry<'_>], look_at: impl Fn(&Socket) -> Look, mask: Opti
             Some(socket) => {
                 let seen = look_at(socket);
                 entry.revents = seen.events & (entry.events | ALWAYS);
+                found += usize::from(entry.revents != 0);
                 seen.kernel
             }
         };
@@ -169,13 +175,14 @@ fn look(entries: &mut [Entry<'_>], look_at: impl Fn(&Socket) -> Look, mask: Opti
             kernel.push((index, PollFd { fd: entry.fd, events: entry.events, revents: 0 }));
         }
     }
-    if !kernel.is_empty() {
-        let mut set: Vec<_> = kernel.iter().map(|(_, fd)| *fd).collect();
-        ppoll(&mut set, Some(Duration::ZERO), mask)?;
-        for ((index, _), fd) in kernel.iter().zip(&set) {
-            if let Some(entry) = entries.get_mut(*index) {
-                entry.revents |= fd.revents;
-            }
+    if kernel.is_empty() {
+        return Ok(found);
+    }
+    let mut set: SmallVec<[PollFd; FEW]> = kernel.iter().map(|(_, fd)| *fd).collect();
+    ppoll(&mut set, Some(Duration::ZERO), mask)?;
+    for ((index, _), fd) in kernel.iter().zip(&set) {
+        if let Some(entry) = entries.get_mut(*index) {
+            entry.revents |= fd.revents;
         }
     }
     Ok(entries.iter().filter(|entry| entry.revents != 0).count())

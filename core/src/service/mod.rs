@@ -18,7 +18,7 @@ use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::{
     error::{Errno, Result},
     fabric::{Event, Fabric, Token},
-    log_warn,
+    log_trace, log_warn,
     sys::{
         clock::{self, Nanos},
         descriptor, inside,
@@ -209,6 +209,7 @@ impl Service {
     }
 
     fn dispatch(&self, event: Event, now: Nanos) {
+        log_trace!("event {}", event.name());
         let token = match &event {
             Event::Ready { token, .. } | Event::Established { token, .. } | Event::Failed { token, .. } | Event::Disconnected { token } => {
                 *token

@@ -4,6 +4,8 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
+use smallvec::SmallVec;
+
 use super::wait::Interest;
 use crate::{
     error::{Errno, Result},
@@ -233,14 +235,22 @@ impl Engine {
 
     fn failed(&mut self, error: TransportError) -> Interest {
         log_debug!("transport error {error:?} on the connection with {}", self.endpoint.peer_addr());
-        match error {
-            // The queue pair was emptied after an end that is known already.
-            TransportError::Flushed if !self.is_open() => self.connection.broken(),
+        let errno = match error {
+            // The queue pair was emptied because the connection manager has ended the connection: a peer that closed, exited or was
+            // killed, which is the end of file in TCP too. (After a failure of the transport that failure comes first.)
+            TransportError::Flushed => {
+                self.connection.broken();
+                self.end();
+                return Interest::all();
+            }
             // The host does not acknowledge: what tcp(7) calls ETIMEDOUT.
-            TransportError::RetryExceeded => self.reset(Errno::TIMEDOUT),
-            TransportError::Flushed | TransportError::RemoteAccess | TransportError::Other(_) => self.reset(Errno::CONNRESET),
+            TransportError::RetryExceeded => Errno::TIMEDOUT,
+            TransportError::RemoteAccess | TransportError::Other(_) => Errno::CONNRESET,
+        };
+        if self.is_open() {
+            stats::add(Counter::TransportErrors, 1);
         }
-        stats::add(Counter::TransportErrors, 1);
+        self.reset(errno);
         Interest::all()
     }
 
@@ -292,25 +302,17 @@ impl Engine {
 
     /// Posts what the protocol has to send now.
     pub fn transmit(&mut self) {
-        loop {
-            let mut batch = [None::<WorkRequest>; POST_BATCH];
-            let mut count = 0;
-            for slot in &mut batch {
-                *slot = self.connection.poll_work();
-                if slot.is_none() {
-                    break;
-                }
-                count += 1;
+        while self.connection.has_work() {
+            let mut batch: SmallVec<[WorkRequest; POST_BATCH]> = SmallVec::new();
+            while batch.len() < POST_BATCH
+                && let Some(work) = self.connection.poll_work()
+            {
+                batch.push(work);
             }
-            if count == 0 {
+            if batch.is_empty() {
                 return;
             }
-            let mut work = [EMPTY_WORK; POST_BATCH];
-            for (to, from) in work.iter_mut().zip(batch.iter().flatten()) {
-                *to = *from;
-            }
-            let Some(posted) = work.get(..count) else { return };
-            if let Err(errno) = self.endpoint.post_sends(posted) {
+            if let Err(errno) = self.endpoint.post_sends(&batch) {
                 log_info!("posting to {} failed: {errno}", self.endpoint.peer_addr());
                 self.reset(Errno::CONNRESET);
                 return;
@@ -422,9 +424,6 @@ impl Engine {
 
 /// Readings of the target list before a peer that keeps writing is taken at its last word.
 const SNAPSHOT_READS: usize = 4;
-
-const EMPTY_WORK: WorkRequest =
-    WorkRequest { id: 0, operation: crate::work::Operation::Send, payload: crate::work::Payload::Empty, signaled: false };
 
 /// A copy of the target list, read until two readings agree: the peer may be writing there.
 fn snapshot(area: &Region) -> TargetList {

@@ -22,7 +22,7 @@ use std::{
 use listener::Listener;
 use options::Options;
 use readiness::Readiness;
-use stream::{Phase, Stream};
+use stream::Stream;
 use wait::{Borrowed, Interest};
 
 use crate::error::Result;
@@ -144,7 +144,7 @@ impl Socket {
     pub fn is_kernel(&self) -> bool {
         match self.role() {
             Role::Kernel => true,
-            Role::Stream if self.stream.get().is_some_and(|stream| stream.phase() == Phase::Kernel) => {
+            Role::Stream if self.stream.get().is_some_and(|stream| stream.is_kernel()) => {
                 self.become_kernel();
                 true
             }

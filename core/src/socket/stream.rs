@@ -5,7 +5,7 @@
 
 use core::{
     net::SocketAddr,
-    sync::atomic::{AtomicI32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering},
     time::Duration,
 };
 use std::{
@@ -99,6 +99,8 @@ pub struct Stream {
     sleepers: Sleepers,
     /// The endpoint's event descriptor, -1 while there is none.
     event_fd: AtomicI32,
+    /// See [`Stream::is_kernel`].
+    kernel: AtomicBool,
     /// SO_KEEPALIVE: nanoseconds between keep-alive messages, 0 for none.
     keep_alive: AtomicU64,
 }
@@ -132,6 +134,7 @@ impl Stream {
             }),
             sleepers: Sleepers::default(),
             event_fd: AtomicI32::new(-1),
+            kernel: AtomicBool::new(false),
             keep_alive: AtomicU64::new(0),
         }
     }
@@ -191,6 +194,13 @@ impl Stream {
     fn set_phase(&self, state: &mut State, phase: Phase) {
         log_debug!("connection {}: {:?} -> {:?}", self.token.0, state.phase, phase);
         state.phase = phase;
+        self.kernel.store(phase == Phase::Kernel, Ordering::Release);
+    }
+
+    /// Whether the kernel has taken over: [`Phase::Kernel`], without the lock.
+    #[inline]
+    pub fn is_kernel(&self) -> bool {
+        self.kernel.load(Ordering::Acquire)
     }
 
     /// Where it stands.

@@ -153,10 +153,14 @@ impl Sleepers {
     }
 
     /// Wakes those that wait for something of `changed`.
+    #[inline]
     pub fn wake(&self, changed: Interest) {
-        if changed.is_empty() || !self.any() {
-            return;
+        if !changed.is_empty() && self.any() {
+            self.wake_some(changed);
         }
+    }
+
+    fn wake_some(&self, changed: Interest) {
         for (waiter, interest) in self.list().iter() {
             if interest.intersects(changed) {
                 waiter.wake();
