@@ -52,13 +52,15 @@ const QUICK: [Case; 22] = [
     case("iperf", "run_iperf -t 2 -l 16K", 1 << 20, 40),
 ];
 
-const LONG: [Case; 8] = [
+const LONG: [Case; 10] = [
     case("default", "run_rstream", 500 << 20, 600),
     case("all-verify", "run_rstream -S all -T v", 500 << 20, 1800),
     case("default-async", "run_async", 500 << 20, 900),
     case("default-blocking", "run_rstream -T b", 500 << 20, 900),
     case("default-nonblocking", "run_rstream -T n", 500 << 20, 900),
+    case("default-buffer-4k", "run_rstream -B 4096", 500 << 20, 900),
     case("default-buffer-1m", "run_rstream -B 1048576", 500 << 20, 900),
+    case("default-inline-0", "run_rstream -i 0", 500 << 20, 900),
     case("rcopy-256m", "run_rcopy 256", 256 << 20, 120),
     case("iperf", "run_iperf -t 10", 1 << 20, 60),
 ];
