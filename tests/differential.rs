@@ -24,7 +24,7 @@ const VM_ARGUMENTS: [(&str, &str); 5] =
     [("io_echo", "8"), ("io_duplex", "8 4096"), ("socket_half_close", "2000000"), ("socket_many", "24"), ("signal_storm", "40")];
 
 /// Those that make no connection which lives, or end without a byte of data.
-const NO_DATA: [&str; 2] = ["descriptor_stat", "option_inherit"];
+const NO_DATA: [&str; 5] = ["descriptor_stat", "option_inherit", "socket_errors", "socket_names", "socket_refused"];
 
 const LIMIT: Duration = Duration::from_secs(40);
 const STATISTICS: &str = "@@statistics\n";

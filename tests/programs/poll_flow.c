@@ -2,11 +2,16 @@
  * stays asleep for its whole time-out; an idle wait of a full connection too. Case B02. */
 #include "common.h"
 
+static size_t queued;
+
 static void *read_slowly(void *context) {
 	int fd = *(int *)context;
 	char buffer[8192];
-	for (int i = 0; i < 60; i++) {
-		if (recv(fd, buffer, sizeof buffer, 0) <= 0) break;
+	size_t taken = 0;
+	for (int i = 0; i < 60 && taken < queued; i++) {
+		ssize_t got = recv(fd, buffer, sizeof buffer, 0);
+		if (got <= 0) break;
+		taken += (size_t)got;
 		sleep_ms(10);
 	}
 	return NULL;
@@ -17,7 +22,7 @@ int main(int argc, char **argv) {
 	struct pair both = new_pair();
 	static char block[1 << 16];
 	for (int quiet = 0; quiet < 5; quiet++) {
-		while (send(both.client, block, sizeof block, MSG_DONTWAIT) > 0) quiet = 0;
+		for (ssize_t sent; (sent = send(both.client, block, sizeof block, MSG_DONTWAIT)) > 0; quiet = 0) queued += (size_t)sent;
 		sleep_ms(10);
 	}
 	pthread_t reader = start_thread(read_slowly, &both.server);

@@ -1,4 +1,5 @@
-/* Connections that end by a reset: SO_LINGER on with 0 seconds (socket(7), tcp(7)), and a close with unread data.
+/* Connections that end by a reset: SO_LINGER on with 0 seconds (socket(7), tcp(7)). (A close with unread data is one in TCP only: here
+ * what was written before still arrives, see docs/COMPATIBILITY.md.)
  * recv(2), send(2): ECONNRESET, once; afterwards end of file and EPIPE. */
 #include "common.h"
 
@@ -18,11 +19,5 @@ int main(int argc, char **argv) {
 	must("SO_LINGER", setsockopt(both.client, SOL_SOCKET, SO_LINGER, &now, sizeof now));
 	report("close", close(both.client));
 	look("linger 0", both.server);
-
-	both = new_pair();
-	send_all(both.server, "unread", 6);
-	wait_for(both.client, POLLIN);
-	report("close", close(both.client));
-	look("unread data", both.server);
 	return 0;
 }

@@ -48,6 +48,15 @@ pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
     route(stream, result)
 }
 
+/// read(2), readv(2), preadv2(2): as [`recv`], except that a length of zero does not wait: read(2): "If count is zero, read() may detect
+/// the errors described below. In the absence of any errors, … returns zero".
+pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
+    if into.iter().all(|slice| slice.is_empty()) && ours(fd).is_some_and(|held| held.socket.stream().is_some()) {
+        return Route::ok(0);
+    }
+    recv(fd, into, flags)
+}
+
 /// recv(2) and all the others that read. `flags` as in recv(2). A stream gives no source address.
 pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
     let Some(held) = ours(fd) else { return Route::Kernel };

@@ -8,7 +8,7 @@ use super::{Route, ours};
 use crate::{
     error::{Errno, Result},
     fd::Held,
-    socket::{Role, engine::Sizes},
+    socket::{Role, engine::Sizes, stream::Stream},
     sys::sockopt,
 };
 
@@ -43,8 +43,21 @@ pub fn getsockopt(fd: RawFd, level: i32, name: i32, out: &mut [u8]) -> Route<usi
             Some(listener) => Route::ok(put(out, i32::from(!listener.is_closed()))),
             None => Route::Kernel,
         },
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+            let Some(stream) = held.socket.stream() else { return Route::Kernel };
+            tcp_info(fd, stream, out).into()
+        }
         _ => Route::Kernel,
     }
+}
+
+/// tcp(7): TCP_INFO. The kernel's socket fills the structure in, and knows all but the state, its first byte.
+fn tcp_info(fd: RawFd, stream: &Stream, out: &mut [u8]) -> Result<usize> {
+    let length = sockopt::get(fd, libc::IPPROTO_TCP, libc::TCP_INFO, out)?;
+    if let Some(state) = out.first_mut() {
+        *state = stream.tcp_state();
+    }
+    Ok(length)
 }
 
 fn put(out: &mut [u8], value: i32) -> usize {

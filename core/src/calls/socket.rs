@@ -250,7 +250,8 @@ fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -
     let Ok(_turn) = listener.kernel_turn.try_lock() else { return Ok(None) };
     if !held.is_nonblocking() {
         let mut set = [ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 }];
-        if ppoll::ppoll(&mut set, Some(Duration::ZERO), None)? == 0 {
+        // A signal that comes during this look ends no wait: there is none.
+        if !matches!(ppoll::ppoll(&mut set, Some(Duration::ZERO), None), Ok(1..)) {
             return Ok(None);
         }
     }

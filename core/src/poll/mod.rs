@@ -179,7 +179,11 @@ fn look(entries: &mut [Entry<'_>], look_at: impl Fn(&Socket) -> Look, mask: Opti
         return Ok(found);
     }
     let mut set: SmallVec<[PollFd; FEW]> = kernel.iter().map(|(_, fd)| *fd).collect();
-    ppoll(&mut set, Some(Duration::ZERO), mask)?;
+    match ppoll(&mut set, Some(Duration::ZERO), mask) {
+        // A signal counts only where nothing was found.
+        Err(Errno::INTR) if found > 0 => return Ok(found),
+        looked => looked?,
+    };
     for ((index, _), fd) in kernel.iter().zip(&set) {
         if let Some(entry) = entries.get_mut(*index) {
             entry.revents |= fd.revents;

@@ -11,7 +11,7 @@ use crate::{
     error::{Errno, Result},
     fabric::{Endpoint, EndpointConfig, Region},
     log_debug, log_info,
-    protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, State, TARGET_RECORDS, Taken, TargetList, control_reserve},
+    protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, Side, State, TARGET_RECORDS, Taken, TargetList, control_reserve},
     stats::{self, Counter},
     wire::Sge,
     work::{Completion, TransportError, WorkRequest},
@@ -76,6 +76,8 @@ pub struct Engine {
     disconnected: bool,
     /// shutdown(SHUT_RD) was called.
     read_shut: bool,
+    /// Something was written after the peer had closed.
+    reset: bool,
     /// shutdown(SHUT_WR) was called.
     write_shut: bool,
 }
@@ -101,7 +103,16 @@ impl Engine {
             host_is_big_endian: cfg!(target_endian = "big"),
         });
         endpoint.post_receives(connection.receives_initial())?;
-        Ok(Engine { connection, endpoint, error: None, armed: false, disconnected: false, read_shut: false, write_shut: false })
+        Ok(Engine {
+            connection,
+            endpoint,
+            error: None,
+            armed: false,
+            disconnected: false,
+            read_shut: false,
+            reset: false,
+            write_shut: false,
+        })
     }
 
     /// The protocol machine.
@@ -236,11 +247,10 @@ impl Engine {
     fn failed(&mut self, error: TransportError) -> Interest {
         log_debug!("transport error {error:?} on the connection with {}", self.endpoint.peer_addr());
         let errno = match error {
-            // The queue pair was emptied because the connection manager has ended the connection: a peer that closed, exited or was
-            // killed, which is the end of file in TCP too. (After a failure of the transport that failure comes first.)
+            // The queue pair was emptied because the connection manager has ended the connection. (After a failure of the transport
+            // that failure comes first.)
             TransportError::Flushed => {
-                self.connection.broken();
-                self.end();
+                self.gone();
                 return Interest::all();
             }
             // The host does not acknowledge: what tcp(7) calls ETIMEDOUT.
@@ -271,9 +281,31 @@ impl Engine {
                 break;
             }
         }
+        self.gone();
+        Interest::all()
+    }
+
+    /// The connection is over. A peer that said nothing before has reset it, or was killed: what it sent may not be all that it
+    /// wanted to send, which is worth an error (tcp(7): ECONNRESET).
+    fn gone(&mut self) {
+        if self.is_open() && self.connection.state().peer_may_send() && self.error.is_none() {
+            self.error = Some(Errno::CONNRESET);
+        }
         self.connection.broken();
         self.end();
-        Interest::all()
+    }
+
+    /// A write after the peer has closed: the first one is taken and lost, as by TCP, which learns only then that nobody reads (no
+    /// program is killed by SIGPIPE for saying good-bye). False: EPIPE.
+    pub fn swallow(&mut self) -> bool {
+        let first = self.connection.state() == State::Disconnected(Side::Peer) && !self.write_shut && !self.reset;
+        self.reset = true;
+        first
+    }
+
+    /// Whether the connection is known to be over in both directions.
+    pub fn is_over(&self) -> bool {
+        self.is_broken() || self.reset
     }
 
     /// Whether the peer has sent data or an orderly end.

@@ -2,7 +2,10 @@
 //!
 //! Locks: the queue is a leaf lock, held for a push or a pop.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::Duration,
+};
 use std::{
     collections::VecDeque,
     os::fd::RawFd,
@@ -160,8 +163,9 @@ impl Listener {
         };
         drop(self.service.forget(self.token));
         drop(listening);
+        // As TCP: who was never accepted is reset.
         for stream in ready {
-            stream.close(None, false);
+            stream.close(Some(Duration::ZERO), false);
         }
         self.sleepers.wake(Interest::all());
     }

@@ -30,7 +30,7 @@ pub fn stream(engine: &Engine) -> i16 {
         events |= POLLOUT | POLLWRNORM;
     }
     // poll(2): POLLHUP: both directions are over. A peer that has closed in an orderly way only ends its own direction, as with TCP.
-    if engine.is_broken() || (read_over && engine.write_shut()) {
+    if engine.is_over() || (read_over && engine.write_shut()) {
         events |= POLLHUP;
     }
     if engine.has_error() {

@@ -262,7 +262,7 @@ impl Stream {
                 done = 0;
             }
             let need = if wait_all && peek { wanted } else { 1 };
-            match self.wait(Interest::READ, blocking, |state| state.can_receive(need)) {
+            match self.wait(Interest::READ, blocking, done == 0, |state| state.can_receive(need)) {
                 Ok(()) => {}
                 Err(_) if done > 0 => return Ok(done),
                 Err(errno) => return Err(errno),
@@ -309,7 +309,7 @@ impl Stream {
         let wanted: usize = from.iter().map(|slice| slice.len()).sum();
         let mut done = 0;
         loop {
-            match self.send_now(from, done) {
+            match self.send_now(from, done, wanted) {
                 Ok(more) => done += more,
                 Err(_) if done > 0 => return Ok(done),
                 Err(errno) => return Err(errno),
@@ -317,7 +317,7 @@ impl Stream {
             if done == wanted {
                 return Ok(done);
             }
-            match self.wait(Interest::WRITE, blocking, State::can_send) {
+            match self.wait(Interest::WRITE, blocking, done == 0, State::can_send) {
                 Ok(()) => {}
                 Err(_) if done > 0 => return Ok(done),
                 Err(errno) => return Err(errno),
@@ -325,7 +325,7 @@ impl Stream {
         }
     }
 
-    fn send_now(&self, from: &[IoSlice<'_>], done: usize) -> Result<usize> {
+    fn send_now(&self, from: &[IoSlice<'_>], done: usize, wanted: usize) -> Result<usize> {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
         if !state.may_transfer()? {
@@ -339,11 +339,15 @@ impl Stream {
                 return if count > 0 { Ok(count) } else { Err(error) };
             }
             if !engine.connection().can_write() {
-                return if count > 0 { Ok(count) } else { Err(Errno::PIPE) };
+                return match count {
+                    0 if engine.swallow() => Ok(wanted - done),
+                    0 => Err(Errno::PIPE),
+                    count => Ok(count),
+                };
             }
             let more = engine.write(from, done + count)?;
             count += more;
-            if more > 0 && round > 0 || done + count == from.iter().map(|slice| slice.len()).sum::<usize>() {
+            if more > 0 && round > 0 || done + count == wanted {
                 break;
             }
             let changed = engine.pump();
@@ -357,7 +361,10 @@ impl Stream {
     }
 
     /// Waits until `ready`, in the order of DESIGN D6: spin, register, arm, look, sleep.
-    fn wait(&self, interest: Interest, blocking: Blocking, ready: impl Fn(&State) -> bool) -> Result<()> {
+    ///
+    /// A signal ends the wait, unless `restart` is set and its handler restarts calls: a call that has transferred something is never
+    /// restarted, but returns how much.
+    fn wait(&self, interest: Interest, blocking: Blocking, restart: bool, ready: impl Fn(&State) -> bool) -> Result<()> {
         let Blocking::Until(deadline) = blocking else { return Err(Errno::AGAIN) };
         if self.spin(&ready)? {
             return Ok(());
@@ -369,7 +376,7 @@ impl Stream {
             self.sleepers.add(&waiter, interest | Interest::STATE);
             let looked = self.look_before_sleep(&ready);
             let slept = match looked {
-                Ok(false) => self.sleep(event, deadline),
+                Ok(false) => self.sleep(event, deadline, restart),
                 other => other,
             };
             self.sleepers.remove(&waiter);
@@ -419,7 +426,7 @@ impl Stream {
     }
 
     /// Sleeps until an event, a wake-up or the deadline; a signal is an error unless its handler restarts calls.
-    fn sleep(&self, event: RawFd, deadline: Option<Nanos>) -> Result<bool> {
+    fn sleep(&self, event: RawFd, deadline: Option<Nanos>, restart: bool) -> Result<bool> {
         let mut set = [
             PollFd { fd: event, events: libc::POLLIN, revents: 0 },
             PollFd { fd: self.event_fd.load(Ordering::Acquire), events: libc::POLLIN, revents: 0 },
@@ -430,7 +437,7 @@ impl Stream {
         }
         match ppoll(&mut set, left, None) {
             // signal(7): the socket interfaces are never restarted when a time-out is set on the socket.
-            Err(Errno::INTR) if deadline.is_none() && crate::sys::signals::restarts() => Ok(false),
+            Err(Errno::INTR) if restart && deadline.is_none() && crate::sys::signals::restarts() => Ok(false),
             Err(errno) => Err(errno),
             Ok(_) => Ok(false),
         }
@@ -454,7 +461,7 @@ impl Stream {
 
     /// Waits for the outcome of a connect: the phase that is not [`Phase::Connecting`].
     pub fn wait_connected(&self, blocking: Blocking) -> Result<Phase> {
-        self.wait(Interest::STATE, blocking, |state| state.phase != Phase::Connecting)?;
+        self.wait(Interest::STATE, blocking, true, |state| state.phase != Phase::Connecting)?;
         Ok(self.phase())
     }
 
@@ -492,6 +499,24 @@ impl Stream {
         self.event_fd.load(Ordering::Acquire)
     }
 
+    /// The state that TCP_INFO shows (the numbers of <netinet/tcp.h>).
+    pub fn tcp_state(&self) -> u8 {
+        const ESTABLISHED: u8 = 1;
+        const SYN_SENT: u8 = 2;
+        const FIN_WAIT2: u8 = 5;
+        const CLOSE: u8 = 7;
+        const CLOSE_WAIT: u8 = 8;
+        let Ok(state) = self.state.lock() else { return ESTABLISHED };
+        match (state.phase, &state.engine) {
+            (Phase::Connecting, _) => SYN_SENT,
+            (Phase::Up, Some(engine)) if engine.is_over() => CLOSE,
+            (Phase::Up, Some(engine)) if engine.at_end_of_stream() => CLOSE_WAIT,
+            (Phase::Up, Some(engine)) if engine.write_shut() => FIN_WAIT2,
+            (Phase::Up, _) => ESTABLISHED,
+            _ => CLOSE,
+        }
+    }
+
     /// FIONREAD.
     pub fn readable(&self) -> Result<u32> {
         let mut state = self.state.lock()?;
@@ -512,7 +537,8 @@ impl Stream {
         state.connected()?;
         self.pump(&mut state);
         let Some(engine) = state.engine.as_mut() else { return Err(Errno::NOTCONN) };
-        if !engine.is_open() {
+        // TCP: shutdown is possible until both directions are over; after the peer's close this one may still be ended.
+        if engine.is_over() || (!engine.is_open() && engine.write_shut()) {
             return Err(Errno::NOTCONN);
         }
         if read {
@@ -559,7 +585,7 @@ impl Stream {
         self.service.take_care(self.token);
         if blocking && linger.is_some_and(|linger| !linger.is_zero()) {
             let until = Blocking::Until(Some(now.saturating_add(time)));
-            let _ = self.wait(Interest::STATE, until, |state| state.phase == Phase::Closed);
+            let _ = self.wait(Interest::STATE, until, true, |state| state.phase == Phase::Closed);
         }
     }
 

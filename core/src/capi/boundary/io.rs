@@ -26,7 +26,8 @@ use crate::{
 pub unsafe fn read(fd: c_int, buffer: *mut c_void, length: usize) -> Route<ssize_t> {
     attempt!(fits(length));
     // SAFETY: the caller's promise is the one asked for.
-    unsafe { recv(fd, buffer, length, 0) }
+    let into = attempt!(unsafe { super::bytes_mut(buffer, length.min(MOST_BYTES)) });
+    size(io::read(fd, &mut [IoSliceMut::new(into)], 0))
 }
 
 /// write(2).
@@ -78,7 +79,7 @@ pub unsafe fn send(fd: c_int, buffer: *const c_void, length: usize, flags: c_int
 pub unsafe fn readv(fd: c_int, vectors: *const iovec, count: c_int, flags: c_int) -> Route<ssize_t> {
     let count = attempt!(vector_count(count));
     // SAFETY: the caller's promise is the one asked for.
-    unsafe { recv_into(fd, vectors, count, flags) }
+    unsafe { vector::with(vectors, count, |into: &mut [IoSliceMut<'_>]| size(io::read(fd, into, flags))) }
 }
 
 /// writev(2), pwritev2(2) at the current position: `flags` are those of send(2).
