@@ -9,7 +9,7 @@ mod support;
 use std::env;
 use std::time::Duration;
 
-use support::{Counters, Outcome, Rdma, Topology, Vm, VmSession, artefact, assert_over_rdma};
+use support::{Counters, Outcome, Rdma, Topology, Vm, VmSession, artefact, assert_over_rdma, build_c_program};
 
 const SHIPPED: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 const FUNCTIONS: &str = include_str!("interop/pair.sh");
@@ -52,13 +52,15 @@ const QUICK: [Case; 22] = [
     case("iperf", "run_iperf -t 2 -l 16K", 1 << 20, 40),
 ];
 
-const LONG: [Case; 8] = [
+const LONG: [Case; 10] = [
     case("default", "run_rstream", 500 << 20, 600),
     case("all-verify", "run_rstream -S all -T v", 500 << 20, 1800),
     case("default-async", "run_async", 500 << 20, 900),
     case("default-blocking", "run_rstream -T b", 500 << 20, 900),
     case("default-nonblocking", "run_rstream -T n", 500 << 20, 900),
+    case("default-buffer-4k", "run_rstream -B 4096", 500 << 20, 900),
     case("default-buffer-1m", "run_rstream -B 1048576", 500 << 20, 900),
+    case("default-inline-0", "run_rstream -i 0", 500 << 20, 900),
     case("rcopy-256m", "run_rcopy 256", 256 << 20, 120),
     case("iperf", "run_iperf -t 10", 1 << 20, 60),
 ];
@@ -134,6 +136,18 @@ fn quick_table_over_soft_roce() {
 fn quick_table_over_soft_iwarp_between_two_hosts() {
     // no rcopy: its server listens on any address, which the shipped library cannot over two soft-iWARP devices of one kernel
     matrix(Topology::Two, Rdma::Siw, &starting_with(&QUICK, &["latency", "bandwidth", "verify", "iperf"]));
+}
+
+/// The program's listener has not set SO_REUSEADDR, and soft-iWARP needs the port for itself.
+#[test]
+fn listeners_of_the_r_functions_take_rdma_peers() {
+    for rdma in [Rdma::Rxe, Rdma::Siw] {
+        let vm = Vm::new().rdma(rdma).env("OURS", artefact("librspreload.so")).env("PROGRAM", build_c_program("native_listener"));
+        let text = "RSOCKET_STATS=- LD_PRELOAD=$OURS $PROGRAM $HOST_B 7000";
+        let outcome = VmSession::new(vm).step_within("listener", Duration::from_secs(30), text).run();
+        let output = outcome.step("listener").ok();
+        assert!(output.contains("accepted_verbs 2"), "{output}");
+    }
 }
 
 #[test]

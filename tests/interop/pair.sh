@@ -41,7 +41,7 @@ run_rcopy() {
     sleep 1
     client linked rcopy /run/source "$AT:/run/copy" && { copied=0; break; }
   done
-  kill $pid; counters
+  kill $pid; echo; counters   # the server leaves its line open
   [ $copied = 0 ] && cmp /run/source /run/copy && echo "copies are equal"
 }
 

@@ -147,6 +147,7 @@ impl Vm {
         let started = Instant::now();
         let mut child = dies_with_us(&repository().join("scripts/vm").join(if machines == 2 { "run2" } else { "run" }))
             .args(self.options(&out))
+            .args(self.scripts(&scratch))
             .current_dir(repository())
             .stdin(Stdio::null())
             .stdout(create(&stdout))
@@ -197,15 +198,21 @@ impl Vm {
             pair.push(value);
             option("-e", &pair);
         }
-        let script = |text: &str| OsString::from(if text.trim().is_empty() { "true" } else { text });
         if self.icount {
             options.push("--icount".into());
         }
-        options.extend(["-c".into(), script(&self.script)]);
-        if self.topology == Topology::TwoMachines {
-            options.push(script(&self.script_b));
-        }
         options
+    }
+
+    /// The scripts as files: one argument of a program takes 128 KiB only, and a session of many steps is longer.
+    fn scripts(&self, scratch: &Path) -> Vec<PathBuf> {
+        let texts = [Some(&self.script), (self.topology == Topology::TwoMachines).then_some(&self.script_b)];
+        let files = texts.into_iter().flatten().zip(["script", "script_b"]).map(|(text, name)| {
+            let file = scratch.join(name);
+            fs::write(&file, text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            file
+        });
+        files.collect()
     }
 }
 

@@ -39,6 +39,10 @@ pub fn getsockopt(fd: RawFd, level: i32, name: i32, out: &mut [u8]) -> Route<usi
             let Some(stream) = held.socket.stream() else { return Route::Kernel };
             stream.take_error().map(|error| put(out, error.map_or(0, Errno::raw_os_error))).into()
         }
+        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => match held.socket.listener() {
+            Some(listener) => Route::ok(put(out, i32::from(!listener.is_closed()))),
+            None => Route::Kernel,
+        },
         (libc::IPPROTO_TCP, libc::TCP_INFO) => {
             let Some(stream) = held.socket.stream() else { return Route::Kernel };
             tcp_info(fd, stream, out).into()

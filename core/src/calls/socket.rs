@@ -4,8 +4,8 @@ use core::{net::SocketAddr, time::Duration};
 use std::sync::Arc;
 
 use rustix::{
-    fd::{IntoRawFd, OwnedFd, RawFd},
-    net::{AddressFamily, SocketFlags, SocketType},
+    fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd},
+    net::{AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
 use super::{Route, ours};
@@ -100,6 +100,9 @@ pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
         Role::Listener => {
             if let Some(listener) = socket.listener() {
                 listener.set_backlog(longest);
+                if !listener.kernel_listens() {
+                    return Route::ok(());
+                }
             }
             return Route::Kernel;
         }
@@ -107,12 +110,13 @@ pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
     }
     let Some(kernel) = descriptor::borrow(fd) else { return Route::Kernel };
     // A fabric comes first where it would not get the port once the kernel listens on it (iWARP).
-    let first = start_listener(socket, fd, longest);
+    let first = with_port_shared(socket, kernel, || start_listener(socket, fd, longest));
     let listened = rustix::net::listen(kernel, backlog);
     match (first, listened) {
         (Some(listener), Ok(())) => become_listener(socket, listener),
-        (Some(listener), Err(Errno::ADDRINUSE)) if listener_has_port(&listener) => {
+        (Some(listener), Err(Errno::ADDRINUSE)) if listener.listens() => {
             log_info!("the kernel cannot listen beside the fabric: plain TCP peers are not served");
+            listener.without_kernel();
             become_listener(socket, listener)
         }
         (Some(listener), Err(errno)) => {
@@ -136,8 +140,18 @@ fn become_listener(socket: &Socket, listener: Arc<Listener>) -> Route<()> {
     Route::ok(())
 }
 
-fn listener_has_port(listener: &Listener) -> bool {
-    listener.listens()
+/// Soft-iWARP does not get a port to which a socket without SO_REUSEADDR is bound. Who calls the r* functions wants RDMA, whether that
+/// is set or not; of an unmodified program's port the kernel keeps it.
+fn with_port_shared<T>(socket: &Socket, kernel: BorrowedFd<'_>, work: impl FnOnce() -> T) -> T {
+    let lend = socket.origin == Origin::Native && !sockopt::socket_reuseaddr(kernel).unwrap_or(true);
+    if lend {
+        let _ = sockopt::set_socket_reuseaddr(kernel, true);
+    }
+    let result = work();
+    if lend {
+        let _ = sockopt::set_socket_reuseaddr(kernel, false);
+    }
+    result
 }
 
 /// Starts to listen on the fabric. `None`: no fabric, or the socket has no port yet.
@@ -145,7 +159,7 @@ fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listen
     let addr = kernel_name(fd).filter(|addr| addr.port() != 0)?;
     let service = runtime::service()?;
     let sizes = socket.options.sizes();
-    let v6_only = descriptor::borrow(fd).is_some_and(|fd| rustix::net::sockopt::ipv6_v6only(fd).unwrap_or(false));
+    let v6_only = descriptor::borrow(fd).is_some_and(|fd| sockopt::ipv6_v6only(fd).unwrap_or(false));
     let listener = Listener::new(&service, sizes, backlog);
     let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog, endpoint: sizes.endpoint() };
     match service.fabric().listen(&on, listener.token()) {
@@ -230,6 +244,9 @@ fn repeat(fd: RawFd, setting: &Setting) {
 
 fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -> Result<Option<(RawFd, SocketAddr)>> {
     let kernel = descriptor::borrow(fd).ok_or(Errno::BADF)?;
+    if !listener.kernel_listens() {
+        return if listener.is_closed() { Err(Errno::INVAL) } else { Ok(None) };
+    }
     let Ok(_turn) = listener.kernel_turn.try_lock() else { return Ok(None) };
     if !held.is_nonblocking() {
         let mut set = [ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 }];
@@ -250,8 +267,6 @@ fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -
             Ok(Some((number, peer)))
         }
         Err(Errno::AGAIN) => Ok(None),
-        // Only the fabric listens (iWARP): the kernel's socket does not.
-        Err(Errno::INVAL) if listener.listens() => Ok(None),
         Err(errno) => Err(errno),
     }
 }
@@ -260,7 +275,8 @@ fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64
     let waiter = wait::waiter()?;
     let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
     listener.sleepers().add(&waiter, Interest::READ | Interest::STATE);
-    let mut set = [ppoll::PollFd { fd: event, events: libc::POLLIN, revents: 0 }, ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 }];
+    let queue = if listener.kernel_listens() { fd } else { -1 };
+    let mut set = [event, queue].map(|fd| ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 });
     let slept = if listener.has_connection() || listener.is_closed() {
         Ok(0)
     } else {
@@ -396,7 +412,7 @@ pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
     if let Some(listener) = held.socket.listener() {
         // shutdown on a listener ends listening: sleeping accepts return EINVAL.
         listener.close();
-        return Route::Kernel;
+        return if listener.kernel_listens() { Route::Kernel } else { Route::ok(()) };
     }
     let Some(stream) = held.socket.stream() else { return Route::Kernel };
     let (read, write) = match how {

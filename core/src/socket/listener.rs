@@ -3,7 +3,7 @@
 //! Locks: the queue is a leaf lock, held for a push or a pop.
 
 use core::{
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::Duration,
 };
 use std::{
@@ -33,6 +33,8 @@ pub struct Listener {
     backlog: AtomicU32,
     queue: Mutex<Queue>,
     sleepers: Sleepers,
+    /// The kernel's socket listens as well. (Not on iWARP, whose devices have the port for themselves.)
+    kernel_listens: AtomicBool,
     /// One thread at a time takes from the kernel's queue, so that none blocks there while a fabric's connection waits.
     pub kernel_turn: Mutex<()>,
 }
@@ -57,6 +59,7 @@ impl Listener {
             backlog: AtomicU32::new(backlog),
             queue: Mutex::default(),
             sleepers: Sleepers::default(),
+            kernel_listens: AtomicBool::new(true),
             kernel_turn: Mutex::new(()),
         });
         service.register(listener.token, Arc::clone(&listener) as Arc<dyn Handler>);
@@ -76,6 +79,16 @@ impl Listener {
     /// Whether the fabric listens.
     pub fn listens(&self) -> bool {
         self.queue().listening.is_some()
+    }
+
+    /// The kernel could not listen beside the fabric: its socket has no say, and looks as if it had hung up.
+    pub fn without_kernel(&self) {
+        self.kernel_listens.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the kernel's socket listens as well.
+    pub fn kernel_listens(&self) -> bool {
+        self.kernel_listens.load(Ordering::Relaxed)
     }
 
     /// Whether it was closed, or shut down.

@@ -156,8 +156,10 @@ impl Socket {
         match self.role() {
             Role::Fresh | Role::Kernel => Look::KERNEL,
             Role::Listener => {
-                let waiting = self.listener.get().is_some_and(|listener| listener.has_connection());
-                Look { events: if waiting { libc::POLLIN | libc::POLLRDNORM } else { 0 }, ..Look::KERNEL }
+                let Some(listener) = self.listener.get() else { return Look::KERNEL };
+                let events = if listener.has_connection() { libc::POLLIN | libc::POLLRDNORM } else { 0 };
+                // Once it was shut down, the kernel's socket looks as it should either way.
+                Look { events, kernel: listener.kernel_listens() || listener.is_closed(), event_fd: -1 }
             }
             Role::Stream => {
                 let Some(stream) = self.stream.get() else { return Look::KERNEL };
