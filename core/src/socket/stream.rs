@@ -295,13 +295,13 @@ impl Stream {
         if wanted == done {
             return Ok(Some(0));
         }
-        if let Some(error) = engine.take_error() {
+        // An error that comes after a part was taken is left for the next call, as with TCP.
+        if done == 0
+            && let Some(error) = engine.take_error()
+        {
             return Err(error);
         }
-        if engine.at_end() {
-            return Ok(None);
-        }
-        Ok(Some(0))
+        Ok(if engine.has_error() || engine.at_end() { None } else { Some(0) })
     }
 
     /// send(2). Gives what was taken; an error only if that is nothing.
@@ -335,11 +335,13 @@ impl Stream {
         let mut count = 0;
         // A second round with what the completions have freed.
         for round in 0..2 {
-            if let Some(error) = engine.take_error() {
-                return if count > 0 { Ok(count) } else { Err(error) };
-            }
-            if !engine.connection().can_write() {
-                return if count > 0 { Ok(count) } else { Err(Errno::PIPE) };
+            if engine.has_error() || !engine.connection().can_write() {
+                if count > 0 {
+                    break;
+                }
+                // As in receive_now; the caller has a part that it reports instead of EPIPE.
+                let error = if done == 0 { engine.take_error() } else { None };
+                return Err(error.unwrap_or(Errno::PIPE));
             }
             let more = engine.write(from, done + count)?;
             count += more;
