@@ -533,6 +533,10 @@ impl Stream {
     pub fn set_keep_alive(&self, every: Option<Duration>) {
         let nanos = every.map_or(0, |every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1));
         self.keep_alive.store(nanos, Ordering::Relaxed);
+        // The service may have made a plan with what was said before.
+        if let Ok(mut state) = self.state.lock() {
+            state.next_keep_alive = None;
+        }
         if nanos != 0 {
             self.service.take_care(self.token);
         }
