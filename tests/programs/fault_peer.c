@@ -3,6 +3,7 @@
  * fault_peer listen|connect BEHAVIOUR ADDRESS PORT
  * Both ends exchange a byte first and print "ready". Then, by BEHAVIOUR:
  *   recv, send, poll, select, pollout   wait in that call for the peer's end, print what it was, exit 0
+ *   keep                                the same as recv, with SO_KEEPALIVE, for a peer that does not answer any more
  *   close                               fill the connection, then close it; prints whether that took less than a second
  *   idle, flood, drain                  for the end that fails: do nothing, send for ever, read for ever
  *   pump MIB, sink MIB                  send or receive so much of the pattern, and print whether it was whole, or the error */
@@ -34,6 +35,14 @@ static void read_until_end(int fd, const char *call) {
 	ssize_t got;
 	while ((got = recv(fd, block, sizeof block, 0)) > 0) {}
 	end(call, got);
+}
+
+/* tcp(7): TCP_KEEPIDLE, "The time (in seconds) the connection needs to remain idle before TCP starts sending keepalive probes". */
+static void keep_until_end(int fd) {
+	int on = 1, seconds = 1;
+	must("SO_KEEPALIVE", setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
+	must("TCP_KEEPIDLE", setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds));
+	read_until_end(fd, "keep");
 }
 
 static void send_until_end(int fd, const char *call) {
@@ -110,6 +119,7 @@ int main(int argc, char **argv) {
 	say("ready");
 
 	if (!strcmp(how, "recv")) read_until_end(fd, "recv");
+	if (!strcmp(how, "keep")) keep_until_end(fd);
 	if (!strcmp(how, "send")) send_until_end(fd, "send");
 	if (!strcmp(how, "poll")) poll_until_end(fd);
 	if (!strcmp(how, "select")) select_until_end(fd);

@@ -224,6 +224,8 @@ impl Engine {
                     Err(fault) => self.fault(fault),
                 }
             }
+            // As with messages, nothing that comes after the end matters.
+            Completion::ReceivedMalformed { .. } if self.connection.peer_disconnected() => Interest::empty(),
             Completion::ReceivedMalformed { len } => {
                 let fault = self.connection.received_malformed(*len);
                 self.fault(fault)
@@ -240,7 +242,9 @@ impl Engine {
     /// The peer breaks the protocol: the connection is reset.
     fn fault(&mut self, fault: PeerFault) -> Interest {
         self.note_fault(fault);
-        self.reset(Errno::CONNRESET);
+        // Not by `reset`: for the protocol machine the connection is over already.
+        self.error.get_or_insert(Errno::CONNRESET);
+        self.end();
         Interest::all()
     }
 

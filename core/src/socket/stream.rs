@@ -299,13 +299,13 @@ impl Stream {
         if wanted == done {
             return Ok(Some(0));
         }
-        if let Some(error) = engine.take_error() {
+        // An error that comes after a part was taken is left for the next call, as with TCP.
+        if done == 0
+            && let Some(error) = engine.take_error()
+        {
             return Err(error);
         }
-        if engine.at_end() {
-            return Ok(None);
-        }
-        Ok(Some(0))
+        Ok(if engine.has_error() || engine.at_end() { None } else { Some(0) })
     }
 
     /// send(2). Gives what was taken; an error only if that is nothing.
@@ -339,14 +339,16 @@ impl Stream {
         let mut count = 0;
         // A second round with what the completions have freed.
         for round in 0..2 {
-            if let Some(error) = engine.take_error() {
-                return if count > 0 { Ok(count) } else { Err(error) };
-            }
-            if !engine.connection().can_write() {
-                return match count {
-                    0 if engine.swallow() => Ok(wanted - done),
-                    0 => Err(Errno::PIPE),
-                    count => Ok(count),
+            if engine.has_error() || !engine.connection().can_write() {
+                if count > 0 {
+                    break;
+                }
+                // As in receive_now: a call that has taken a part reports that, and the next one the error.
+                let error = if done == 0 { engine.take_error() } else { None };
+                return match error {
+                    Some(error) => Err(error),
+                    None if done == 0 && engine.swallow() => Ok(wanted),
+                    None => Err(Errno::PIPE),
                 };
             }
             let more = engine.write(from, done + count)?;
@@ -561,6 +563,10 @@ impl Stream {
     pub fn set_keep_alive(&self, every: Option<Duration>) {
         let nanos = every.map_or(0, |every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1));
         self.keep_alive.store(nanos, Ordering::Relaxed);
+        // The service may have made a plan with what was said before.
+        if let Ok(mut state) = self.state.lock() {
+            state.next_keep_alive = None;
+        }
         if nanos != 0 {
             self.service.take_care(self.token);
         }

@@ -199,7 +199,9 @@ fn keep_alive_finds_a_dead_link() {
         stage.plans = Box::new(|_| (Plan::new(0, Then::Read), Plan::new(0, Then::Read)));
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
-        stage.at(5_000_000, |stage| stage.parties[0].1.stream().set_keep_alive(Some(Duration::from_secs(1))));
+        // SO_KEEPALIVE, and some time later TCP_KEEPIDLE.
+        stage.at(5_000_000, |stage| stage.parties[0].1.stream().set_keep_alive(Some(Duration::from_secs(7200))));
+        stage.at(6_000_000, |stage| stage.parties[0].1.stream().set_keep_alive(Some(Duration::from_secs(1))));
         stage.at(7_500_000_000, |stage| {
             assert!(!stage.parties[0].1.is_closed(), "{}", stage.status());
             stage.cut();

@@ -7,6 +7,7 @@
 mod connecting;
 mod endings;
 mod faults;
+mod hostile;
 mod listening;
 mod party;
 mod plan;

@@ -56,6 +56,8 @@ struct Door {
 
 type Script = Box<dyn FnOnce(&mut Stage)>;
 type Plans = Box<dyn Fn(u64) -> (Plan, Plan)>;
+/// Does what can be done now; true if that was anything.
+type Other = Box<dyn FnMut() -> bool>;
 
 /// See the module.
 pub(super) struct Stage {
@@ -64,6 +66,8 @@ pub(super) struct Stage {
     pub(super) parties: Vec<(usize, Party)>,
     doors: Vec<Door>,
     script: Vec<(Nanos, Script)>,
+    /// Programs of other hosts, without a stack of ours.
+    pub(super) others: Vec<Other>,
     /// What the two ends of the connection with this key do.
     pub(super) plans: Plans,
     /// How often in a thousand the service is late though it has reason for a turn.
@@ -87,6 +91,7 @@ impl Stage {
             parties: Vec::new(),
             doors: Vec::new(),
             script: Vec::new(),
+            others: Vec::new(),
             plans: Box::new(|_| (Plan::new(1000, Then::Shutdown), Plan::new(1000, Then::Shutdown))),
             lag: 0,
             announced,
@@ -260,6 +265,9 @@ impl Stage {
             if party.is_awake(announced, now) {
                 progress |= party.act(&*self.plans, now);
             }
+        }
+        for other in &mut self.others {
+            progress |= other();
         }
         progress
     }
