@@ -54,8 +54,8 @@ int main(int argc, char **argv) {
 	send_all(again, "n", 1);
 	report("recv", recv(server, &byte, 1, 0));
 
-	FILE *stream = fdopen(dup(again), "r+");
-	int inside = fileno(stream);
+	int inside = dup(again);
+	FILE *stream = fdopen(inside, "r+");
 	fclose(stream); /* closes inside libc */
 	file = (int)must("open", open("/dev/zero", O_RDWR));
 	expect("file in the place of a socket that fclose closed", file, inside);
