@@ -24,6 +24,7 @@ pub use region::Region;
 
 use crate::{
     error::Result,
+    sys::clock::Nanos,
     work::{Completion, ExposedMemory, MessageMode, WorkRequest},
 };
 
@@ -255,4 +256,11 @@ pub trait Fabric: Send + Sync {
 
     /// Takes the events that are there, at most `most`, without blocking.
     fn events(&self, most: usize) -> Vec<Event>;
+
+    /// One step of what can wait until there is nothing else to do: making ready for connections to come, clearing away what is
+    /// left of others. Gives the time at which it wants to be called again; not later than `now`: there is more to do. Called by
+    /// the service thread when all events have been handled.
+    fn prepare(&self, _now: Nanos) -> Option<Nanos> {
+        None
+    }
 }

@@ -31,10 +31,20 @@ impl Region {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no existing memory.
         let base =
             unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
-        // SAFETY: the range is the mapping made above.
-        let advised = unsafe { rustix::mm::madvise(base, mapped, rustix::mm::Advice::LinuxDontFork) };
         let region = Region { base: base.cast(), len, mapped };
-        advised.map(|()| region)
+        region.keep_from_children().map(|()| region)
+    }
+
+    /// Keeps the mapping out of children, as it was when it was made. A registration that ends may have undone that.
+    pub fn keep_from_children(&self) -> Result<()> {
+        // SAFETY: the range is a mapping of this region's own (empty for a window), whose contents do not change.
+        unsafe { rustix::mm::madvise(self.base.cast(), self.mapped, rustix::mm::Advice::LinuxDontFork) }
+    }
+
+    /// Fills the whole with zeros.
+    pub fn clear(&self) {
+        // SAFETY: the region is valid for its length; it never overlaps a Rust object.
+        unsafe { core::ptr::write_bytes(self.base, 0, self.len) };
     }
 
     /// A window of `len` bytes at `offset` of this region.
@@ -122,6 +132,16 @@ mod tests {
         assert_eq!(region.write(91, b"0123456789"), Err(Errno::FAULT));
         assert_eq!(region.read(usize::MAX, &mut [0; 2]), Err(Errno::FAULT));
         assert_eq!(region.read(100, &mut []), Ok(()));
+    }
+
+    #[test]
+    fn can_be_cleared() {
+        let region = Region::new(100).unwrap();
+        region.write(99, b"x").unwrap();
+        region.clear();
+        let mut back = [1];
+        region.read(99, &mut back).unwrap();
+        assert_eq!(back, [0]);
     }
 
     #[test]

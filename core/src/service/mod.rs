@@ -73,6 +73,8 @@ pub struct Service {
     forgotten: Condvar,
     next_token: AtomicU64,
     thread: AtomicU32,
+    /// The fabric may have events: the last look at its descriptor said so, or there was none yet.
+    eventful: AtomicBool,
     /// Where the time of deadlines comes from.
     clock: Box<dyn Fn() -> Nanos + Send + Sync>,
 }
@@ -98,6 +100,7 @@ impl Service {
             forgotten: Condvar::new(),
             next_token: AtomicU64::new(1),
             thread: AtomicU32::new(0),
+            eventful: AtomicBool::new(true),
             clock: Box::new(clock),
         }))
     }
@@ -190,6 +193,10 @@ impl Service {
         for event in self.fabric.events(EVENTS_A_TURN) {
             self.dispatch(event, now);
         }
+        self.care_for_all(now)
+    }
+
+    fn care_for_all(&self, now: Nanos) -> Option<Nanos> {
         // Taken out first: whoever asks for care from now on gets another turn, whatever this one says.
         let in_care = core::mem::take(&mut *lock(&self.care));
         let mut next = None;
@@ -231,8 +238,24 @@ impl Service {
         let me = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0);
         self.thread.store(me, Ordering::Relaxed);
         loop {
-            let next = self.turn(clock::now());
-            self.sleep(next);
+            let now = clock::now();
+            let next = if self.eventful.swap(false, Ordering::Relaxed) { self.turn(now) } else { self.care_for_all(now) };
+            self.rest(next);
+        }
+    }
+
+    /// Sleeps until a turn is worth while; before, the fabric does what could wait until now, as long as nothing else is to do.
+    fn rest(&self, next: Option<Nanos>) {
+        loop {
+            let now = clock::now();
+            match self.fabric.prepare(now) {
+                Some(again) if again <= now => {
+                    if self.wait(Some(Duration::ZERO)) || next.is_some_and(|next| next <= now) {
+                        return;
+                    }
+                }
+                again => return self.sleep(clock::earlier(next, again)),
+            }
         }
     }
 
@@ -256,6 +279,10 @@ impl Service {
         let mut set: Vec<_> =
             [self.wake.as_raw_fd()].into_iter().chain(fds).map(|fd| PollFd { fd, events: libc::POLLIN, revents: 0 }).collect();
         let found = ppoll(&mut set, most, None);
+        let fabric = self.fabric.event_fd().and(set.last());
+        if fabric.is_none_or(|fabric| fabric.revents != 0) || found.is_err() {
+            self.eventful.store(true, Ordering::Relaxed);
+        }
         if let Err(errno) = found
             && errno != Errno::INTR
         {

@@ -742,8 +742,10 @@ impl Stream {
             Some(engine) => {
                 engine.clear_events();
                 engine.pump();
-                engine.arm();
-                engine.pump();
+                if !engine.connection().all_sent() {
+                    engine.arm();
+                    engine.pump();
+                }
                 engine.connection().all_sent() || now >= deadline
             }
         };

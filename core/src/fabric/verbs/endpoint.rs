@@ -1,44 +1,30 @@
 //! One connection: the [`Endpoint`] over queues, memory and id. It lives behind the engine lock of its socket.
 
-use core::{mem::MaybeUninit, net::SocketAddr};
+use core::{
+    mem::{ManuallyDrop, MaybeUninit},
+    net::SocketAddr,
+};
 use std::{os::fd::RawFd, sync::Arc};
 
 use rdma_sys::{ibv_wc, rdma_conn_param};
 
 use super::{
-    cm::{Handle, Id},
+    cm::Id,
     event::Shared,
     libs,
-    memory::Areas,
     post::{self, BATCH},
-    queues::{Queues, RETRIES},
+    queues::RETRIES,
+    spare::{Parts, Remains},
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{Endpoint, EndpointConfig, EndpointLimits, FabricKind, Region, Token},
+    fabric::{Endpoint, EndpointLimits, FabricKind, Region, Token},
     sys::inside,
     work::{Completion, ExposedMemory, MessageMode, TransportError, WorkRequest},
 };
 
 /// Retries after "receiver not ready": 7 is for ever.
 const RNR_RETRIES: u8 = 7;
-
-/// The device-side half of a connection, made as soon as the device is known.
-pub(super) struct Parts {
-    // The queue pair goes before the memory that it uses.
-    pub(super) queues: Arc<Queues>,
-    areas: Areas,
-}
-
-impl Parts {
-    /// Makes queues and memory for a connection on the id's device.
-    pub(super) fn new(shared: &Shared, id: &Handle, config: &EndpointConfig) -> Result<Self> {
-        let device = shared.devices().get(id.verbs())?;
-        let queues = Queues::new(&device, id, config)?;
-        let areas = Areas::new(&device, &queues.granted, device.mode)?;
-        Ok(Parts { queues: Arc::new(queues), areas })
-    }
-}
 
 /// RDMA reads of a connection, as the connect request of the peer asked for; nobody uses any.
 #[derive(Clone, Copy, Default)]
@@ -49,8 +35,9 @@ pub(super) struct Reads {
 
 /// A connection over verbs.
 pub(super) struct VerbsEndpoint {
-    parts: Parts,
-    id: Id,
+    // Both are taken out when it is dropped.
+    parts: ManuallyDrop<Parts>,
+    id: ManuallyDrop<Id>,
     serial: u64,
     shared: Arc<Shared>,
     reads: Reads,
@@ -60,7 +47,6 @@ pub(super) struct VerbsEndpoint {
     armed: u32,
     /// A flush has been reported: the many that follow say nothing new.
     flushed: bool,
-    over: bool,
 }
 
 impl VerbsEndpoint {
@@ -74,7 +60,8 @@ impl VerbsEndpoint {
             mode: parts.queues.device().mode,
         };
         let shared = Arc::clone(shared);
-        VerbsEndpoint { parts, id, serial, shared, reads, limits, next_slot: 0, armed: 0, flushed: false, over: false }
+        let (parts, id) = (ManuallyDrop::new(parts), ManuallyDrop::new(id));
+        VerbsEndpoint { parts, id, serial, shared, reads, limits, next_slot: 0, armed: 0, flushed: false }
     }
 
     fn parameters(&self, private_data: &[u8]) -> Result<rdma_conn_param> {
@@ -126,10 +113,9 @@ impl Endpoint for VerbsEndpoint {
     }
 
     fn disconnect(&mut self) {
-        if self.over {
+        if !self.parts.queues.begin_end() {
             return;
         }
-        self.over = true;
         if self.limits.mode == MessageMode::Immediate {
             // On iWARP the kernel ends the queue pair after what was posted.
             self.parts.queues.flush();
@@ -268,5 +254,10 @@ impl Drop for VerbsEndpoint {
         // Before the id and the queues go: an event that comes from now on finds nobody.
         let gone = self.shared.entries().remove(self.serial);
         drop(gone);
+        // SAFETY: taken once, as the value is being dropped; nothing uses the field afterwards.
+        let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
+        // SAFETY: as above.
+        let id = unsafe { ManuallyDrop::take(&mut self.id) };
+        self.shared.spares().put_away(Remains { parts, id });
     }
 }

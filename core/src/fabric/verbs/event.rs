@@ -17,9 +17,10 @@ use super::{
     FAULTS,
     cm::{self, Channel, Handle, Id},
     device::Devices,
-    endpoint::{Parts, Reads, VerbsEndpoint},
+    endpoint::{Reads, VerbsEndpoint},
     libs::Libs,
     queues::Queues,
+    spare::{Parts, Spares},
 };
 use crate::{
     error::{Errno, Result},
@@ -126,6 +127,7 @@ impl Entries {
 
 /// What endpoints, listeners and the fabric share.
 pub(super) struct Shared {
+    spares: Spares,
     channel: Arc<Channel>,
     devices: Devices,
     entries: Mutex<Entries>,
@@ -163,6 +165,7 @@ struct Report {
 impl Shared {
     pub(super) fn new(libs: &'static Libs, channel: Channel) -> Self {
         Shared {
+            spares: Spares::default(),
             channel: Arc::new(channel),
             devices: Devices::new(libs),
             entries: Mutex::new(Entries::default()),
@@ -172,6 +175,10 @@ impl Shared {
 
     pub(super) fn channel(&self) -> &Arc<Channel> {
         &self.channel
+    }
+
+    pub(super) fn spares(&self) -> &Spares {
+        &self.spares
     }
 
     pub(super) fn devices(&self) -> &Devices {
@@ -226,6 +233,14 @@ impl Shared {
         }
     }
 
+    /// Queues and memory for a connection on the id's device, the queue pair in INIT.
+    fn parts(&self, id: &Handle, config: &EndpointConfig) -> Result<Parts> {
+        let device = self.devices.get(id.verbs())?;
+        let parts = self.spares.parts(&device, config)?;
+        parts.queues.initialise(id)?;
+        Ok(parts)
+    }
+
     /// The device is known: ask for the route and make queues and memory meanwhile.
     fn address_resolved(self: &Arc<Self>, serial: u64, id: &Handle) -> Outcome {
         let endpoint = match self.entries().entries.get(&serial) {
@@ -233,7 +248,7 @@ impl Shared {
             _ => return Outcome::NOTHING,
         };
         let made = match id.resolve_route(ROUTE_TIMEOUT) {
-            Ok(()) => Parts::new(self, id, &endpoint).map_err(limit),
+            Ok(()) => self.parts(id, &endpoint).map_err(limit),
             Err(errno) => Err(start_failure(errno)),
         };
         match made {
@@ -292,7 +307,7 @@ impl Shared {
                 return Outcome { event: None, leftover: Some(id) };
             }
         };
-        let parts = match Parts::new(self, &id, &config) {
+        let parts = match self.parts(&id, &config) {
             Ok(parts) => parts,
             Err(errno) => {
                 FAULTS.incoming_failed.fetch_add(1, Ordering::Relaxed);
@@ -329,10 +344,15 @@ impl Shared {
     /// Ends the queue pair, so that whoever waits for a completion wakes up, and answers the peer.
     fn disconnected(self: &Arc<Self>, serial: u64, id: &Handle) -> Outcome {
         let Some((token, _, queues)) = self.connection(serial) else { return Outcome::NOTHING };
-        if let Some(queues) = queues {
-            queues.flush();
+        if queues.is_none_or(|queues| {
+            let first = queues.begin_end();
+            if first {
+                queues.flush();
+            }
+            first
+        }) {
+            id.disconnect();
         }
-        id.disconnect();
         Outcome::event(Event::Disconnected { token })
     }
 

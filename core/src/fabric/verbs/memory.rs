@@ -65,12 +65,26 @@ impl Registration {
     }
 }
 
+impl Registration {
+    /// Ends it, once. False: the device would not.
+    fn end(&mut self) -> bool {
+        let _inside = inside::enter();
+        let raw = core::mem::replace(&mut self.raw, core::ptr::null_mut());
+        // SAFETY: made in `new`, ended once (null afterwards).
+        raw.is_null() || unsafe { (self.libs.ibv_dereg_mr)(raw) } == 0
+    }
+}
+
 impl Drop for Registration {
     fn drop(&mut self) {
-        let _inside = inside::enter();
-        // SAFETY: made in `new`, dropped once.
-        let _ = unsafe { (self.libs.ibv_dereg_mr)(self.raw) };
+        self.end();
     }
+}
+
+/// The mappings of a connection that is over, for one that is made alike.
+pub(super) struct Mappings {
+    exposed: Region,
+    sendable: Region,
 }
 
 /// Where a piece of payload lies for the device.
@@ -98,8 +112,8 @@ pub(super) struct Areas {
 }
 
 impl Areas {
-    /// Maps and registers what `config` asks for.
-    pub(super) fn new(device: &Arc<Device>, config: &EndpointConfig, mode: MessageMode) -> Result<Self> {
+    /// Maps and registers what `config` asks for; the mappings may be used ones, if they fit.
+    pub(super) fn new(device: &Arc<Device>, config: &EndpointConfig, mode: MessageMode, used: Option<Mappings>) -> Result<Self> {
         let receive_bytes = to_usize(config.receive_bytes)?;
         let target_bytes = to_usize(config.target_bytes)?;
         let send_bytes = to_usize(config.send_bytes)?;
@@ -109,11 +123,16 @@ impl Areas {
         };
         let targets_at = aligned(receive_bytes)?;
         let slots_at = aligned(targets_at.checked_add(target_bytes).ok_or(Errno::NOMEM)?)?;
-        let exposed = Region::new(slots_at.checked_add(slot_bytes).ok_or(Errno::NOMEM)?)?;
-
+        let exposed_bytes = slots_at.checked_add(slot_bytes).ok_or(Errno::NOMEM)?;
         let control_at = aligned(send_bytes)?;
         let control_bytes = to_usize(config.send_queue)?.checked_mul(CONTROL).ok_or(Errno::NOMEM)?;
-        let sendable = Region::new(control_at.checked_add(control_bytes).ok_or(Errno::NOMEM)?)?;
+        let sendable_bytes = control_at.checked_add(control_bytes).ok_or(Errno::NOMEM)?;
+
+        let fits = |used: &Mappings| used.exposed.len() == exposed_bytes && used.sendable.len() == sendable_bytes;
+        let Mappings { exposed, sendable } = match used.filter(fits) {
+            Some(used) => used,
+            None => Mappings { exposed: Region::new(exposed_bytes)?, sendable: Region::new(sendable_bytes)? },
+        };
 
         let exposed_key = Registration::new(device, &exposed, REMOTE)?;
         Ok(Areas {
@@ -132,6 +151,24 @@ impl Areas {
             next_control: 0,
             device: Arc::clone(device),
         })
+    }
+
+    /// Ends the registrations. What stays is mappings for a connection that is made alike: zeros where a peer may write, so that
+    /// nobody reads there what another peer wrote. `None` if that cannot be.
+    pub(super) fn retire(self) -> Option<Mappings> {
+        let Areas { receive, targets, send, mut exposed_key, send_key, exposed, sendable, .. } = self;
+        drop((receive, targets, send));
+        if !exposed_key.end() {
+            return None;
+        }
+        if let Some(mut key) = send_key {
+            if !key.end() {
+                return None;
+            }
+            sendable.keep_from_children().ok()?;
+        }
+        exposed.clear();
+        Some(Mappings { exposed, sendable })
     }
 
     /// The receive area.

@@ -1,7 +1,7 @@
 //! InfiniBand, RoCE and iWARP through librdmacm and libibverbs.
 //!
 //! `libs` opens the libraries, `cm` wraps the connection manager's channel and ids, `device` what connections over one device
-//! share, `queues` a connection's queues, `memory` its registered memory, `post` translates work, `endpoint` and `event` put it
+//! share, `queues` a connection's queues, `memory` its registered memory, `spare` makes both ready beforehand, `post` translates work, `endpoint` and `event` put it
 //! together. Each connection has one descriptor (its completion channel); the process has one more for all events.
 //!
 //! Nothing here waits for a peer. Every call into the libraries runs under [`inside::enter`](crate::sys::inside::enter).
@@ -16,7 +16,7 @@ use std::{os::fd::RawFd, sync::Arc};
 use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, ConnectTo, Event, Fabric, FabricKind, ListenOn, Listening, Token},
-    sys::inside,
+    sys::{clock::Nanos, inside},
 };
 
 mod cm;
@@ -27,6 +27,7 @@ mod libs;
 mod memory;
 mod post;
 mod queues;
+mod spare;
 
 use cm::{Channel, Id};
 use event::{Entry, Resolving, Shared};
@@ -37,10 +38,12 @@ pub struct Faults {
     pub incoming_failed: AtomicU64,
     /// The errno of the last of them.
     pub last_errno: AtomicI32,
+    /// Queues and memory that could not be made ready beforehand.
+    pub spare_failed: AtomicU64,
 }
 
 /// Faults of this process.
-pub static FAULTS: Faults = Faults { incoming_failed: AtomicU64::new(0), last_errno: AtomicI32::new(0) };
+pub static FAULTS: Faults = Faults { incoming_failed: AtomicU64::new(0), last_errno: AtomicI32::new(0), spare_failed: AtomicU64::new(0) };
 
 /// Why RDMA cannot be used in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +160,10 @@ impl Fabric for Verbs {
 
     fn events(&self, most: usize) -> Vec<Event> {
         self.shared.take_events(most)
+    }
+
+    fn prepare(&self, now: Nanos) -> Option<Nanos> {
+        self.shared.spares().prepare(now)
     }
 }
 

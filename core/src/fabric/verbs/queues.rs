@@ -12,13 +12,13 @@
 use core::{
     ffi::c_int,
     mem::MaybeUninit,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 use std::{os::fd::RawFd, sync::Arc};
 
 use rdma_sys::{
     ibv_access_flags, ibv_comp_channel, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
-    ibv_qp_type,
+    ibv_qp_type, ibv_wc,
 };
 
 use super::{
@@ -45,38 +45,55 @@ const RECEIVER_NOT_READY: u8 = 12;
 
 /// The queues, destroyed when the last owner lets go: the endpoint, and for a moment the thread that handles its event.
 pub(super) struct Queues {
-    qp: *mut ibv_qp,
+    // Before the completion queue that it uses.
+    qp: QueuePair,
     number: u32,
     cq: CompletionQueue,
     device: Arc<Device>,
+    /// The end has been begun, here or by the peer.
+    over: AtomicBool,
     /// What was granted.
     pub(super) granted: EndpointConfig,
 }
 
-// SAFETY: libibverbs lets any thread use queue pairs; each verb locks what it needs.
-unsafe impl Send for Queues {}
-// SAFETY: as above.
-unsafe impl Sync for Queues {}
-
 impl Queues {
-    /// Makes queues on the id's device and moves the queue pair to INIT, so that receives may be posted.
-    pub(super) fn new(device: &Arc<Device>, id: &Handle, wanted: &EndpointConfig) -> Result<Self> {
+    /// Makes queues, with the completion queue of an earlier connection if there is one that fits. The queue pair is in RESET.
+    pub(super) fn new(device: &Arc<Device>, wanted: &EndpointConfig, used: Option<CompletionQueue>) -> Result<Self> {
         let _inside = inside::enter();
         let config = clamp(device, wanted);
         let entries = config.send_queue.saturating_add(config.receive_queue);
-        let cq = CompletionQueue::new(device, entries)?;
-        let (qp, inline) = create_queue_pair(device, cq.raw, &config)?;
+        let cq = match used.filter(|cq| cq.entries == entries && Arc::ptr_eq(&cq.channel.device, device)) {
+            Some(cq) => cq,
+            None => CompletionQueue::new(device, entries)?,
+        };
+        let (raw, inline) = create_queue_pair(device, cq.raw, &config)?;
         // SAFETY: the queue pair was made just now and is not shared yet.
-        let number = unsafe { (*qp).qp_num };
+        let number = unsafe { (*raw).qp_num };
         let granted = EndpointConfig { inline, ..config };
-        let queues = Queues { qp, number, cq, device: Arc::clone(device), granted };
-        queues.initialise(id)?;
-        Ok(queues)
+        let qp = QueuePair { raw, device: Arc::clone(device) };
+        Ok(Queues { qp, number, cq, device: Arc::clone(device), over: AtomicBool::new(false), granted })
+    }
+
+    /// Destroys the queue pair. What stays is the completion queue, empty, as if it had not been used; `None` if that cannot be.
+    pub(super) fn retire(self) -> Option<CompletionQueue> {
+        let _inside = inside::enter();
+        let Queues { mut qp, mut cq, .. } = self;
+        (qp.destroy() && cq.clear()).then_some(cq)
+    }
+
+    /// Says that the end has begun. True for the first who says so: it is his to end the connection.
+    pub(super) fn begin_end(&self) -> bool {
+        !self.over.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether [`Queues::begin_end`] was called.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     /// The queue pair, valid as long as `self`.
     pub(super) fn qp(&self) -> *mut ibv_qp {
-        self.qp
+        self.qp.raw
     }
 
     /// The queue pair's number, for the connection manager.
@@ -94,8 +111,9 @@ impl Queues {
         &self.device
     }
 
-    /// RESET to INIT: port and partition from the id, remote writes allowed.
-    fn initialise(&self, id: &Handle) -> Result<()> {
+    /// RESET to INIT: port and partition from the id, remote writes allowed. Receives may be posted then.
+    pub(super) fn initialise(&self, id: &Handle) -> Result<()> {
+        let _inside = inside::enter();
         let (mut attributes, mut mask) = id.queue_attributes(ibv_qp_state::IBV_QPS_INIT)?;
         attributes.qp_access_flags = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
         mask |= flag(ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS);
@@ -132,36 +150,83 @@ impl Queues {
 
     fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> Result<()> {
         // SAFETY: the queue pair lives as long as `self`; the attributes are valid for the call.
-        libs::check_code(unsafe { (self.device.libs().ibv_modify_qp)(self.qp, attributes, mask) })
+        libs::check_code(unsafe { (self.device.libs().ibv_modify_qp)(self.qp.raw, attributes, mask) })
     }
 }
 
-impl Drop for Queues {
+/// A queue pair. It goes before its completion queue.
+struct QueuePair {
+    raw: *mut ibv_qp,
+    device: Arc<Device>,
+}
+
+// SAFETY: libibverbs lets any thread use queue pairs; each verb locks what it needs.
+unsafe impl Send for QueuePair {}
+// SAFETY: as above.
+unsafe impl Sync for QueuePair {}
+
+impl QueuePair {
+    /// Destroys it, once. False: the device would not.
+    fn destroy(&mut self) -> bool {
+        let raw = core::mem::replace(&mut self.raw, core::ptr::null_mut());
+        // SAFETY: made with the queues, destroyed once (null afterwards), and nobody else has the pointer now.
+        raw.is_null() || unsafe { (self.device.libs().ibv_destroy_qp)(raw) } == 0
+    }
+}
+
+impl Drop for QueuePair {
     fn drop(&mut self) {
         let _inside = inside::enter();
-        // SAFETY: made in `new`, dropped once, and nobody else has the pointer now. The completion queue goes afterwards.
-        let _ = unsafe { (self.device.libs().ibv_destroy_qp)(self.qp) };
+        self.destroy();
     }
 }
 
 /// A completion queue with a channel of its own.
 pub(super) struct CompletionQueue {
     raw: *mut ibv_cq,
+    entries: u32,
     channel: CompletionChannel,
     /// Events taken and not acknowledged yet: acknowledged in one go at the end.
     taken: AtomicU32,
 }
 
+// SAFETY: libibverbs lets any thread use completion queues and channels; each verb locks what it needs.
+unsafe impl Send for CompletionQueue {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionQueue {}
+
 impl CompletionQueue {
     fn new(device: &Arc<Device>, entries: u32) -> Result<Self> {
         let channel = CompletionChannel::new(device)?;
-        let entries = c_int::try_from(entries).unwrap_or(c_int::MAX);
+        let wanted = c_int::try_from(entries).unwrap_or(c_int::MAX);
         // SAFETY: context and channel are valid; the queue is destroyed before the channel.
-        let raw = unsafe { (device.libs().ibv_create_cq)(device.context(), entries, core::ptr::null_mut(), channel.raw, device.vector()) };
+        let raw = unsafe { (device.libs().ibv_create_cq)(device.context(), wanted, core::ptr::null_mut(), channel.raw, device.vector()) };
         if raw.is_null() {
             return Err(libs::last_errno());
         }
-        Ok(CompletionQueue { raw, channel, taken: AtomicU32::new(0) })
+        Ok(CompletionQueue { raw, entries, channel, taken: AtomicU32::new(0) })
+    }
+
+    /// Throws away all completions and announcements. Only when the queue pair that made them is gone: no more can come then.
+    /// False: the queue is broken.
+    fn clear(&mut self) -> bool {
+        const BATCH: usize = 16;
+        let mut left = self.entries;
+        loop {
+            let mut done = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+            // SAFETY: the queue is valid; the array has so many elements.
+            let got = unsafe { rdma_sys::ibv_poll_cq(self.raw, BATCH as c_int, done.as_mut_ptr().cast()) };
+            let Ok(got) = u32::try_from(got) else { return false };
+            if got == 0 {
+                break;
+            }
+            left = match left.checked_sub(got) {
+                Some(left) => left,
+                None => return false,
+            };
+        }
+        while self.take_event() {}
+        true
     }
 
     /// The queue, valid as long as `self`.
