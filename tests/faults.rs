@@ -15,7 +15,8 @@ use support::{Counters, Rdma, Topology, Vm, VmSession, assert_over_tcp, build_c_
 
 const FUNCTIONS: &str = r#"
 # words, not a function: a command in the background is then the program itself
-over="env LD_PRELOAD=$LIB"
+# (a slow machine may take longer than the usual deadline to answer)
+over="env LD_PRELOAD=$LIB RSOCKET_CONNECT_DEADLINE=20000"
 plain=
 "#;
 
@@ -114,19 +115,20 @@ fn a_refused_connect_costs_no_wait() {
         .run();
     let (plain, preloaded) = (outcome.step("plain").ok(), outcome.step("preloaded").ok());
     println!("plain:\n{plain}preloaded:\n{preloaded}taken, plain and preloaded:\n{}", outcome.step("taken").ok());
-    // set-up of the first RDMA socket apart: a message there and back
-    assert!(number(preloaded, "median") < number(plain, "median") + 30_000.0, "a refusal took {preloaded}");
-    assert!(number(preloaded, "first") < number(plain, "first") + 200_000.0, "the first refusal took {preloaded}");
-    let medians = numbers(&outcome.step("taken").output, "median");
-    assert!(medians.len() == 2 && medians[1] < medians[0] + 30_000.0, "a plain peer took {medians:?}");
+    // Far from the deadline: a message there and back, and the first time the set-up of a device. (On an idle machine 1 ms and 0.1 s.)
+    let quick =
+        |output: &str| numbers(output, "median").iter().all(|us| *us < 200_000.0) && numbers(output, "first").iter().all(|us| *us < 5e6);
+    assert!(number(plain, "median") > 0.0 && number(preloaded, "median") > 0.0);
+    assert!(quick(preloaded), "a refusal took {preloaded}");
+    let taken = outcome.step("taken").ok();
+    assert!(numbers(taken, "median").len() == 2 && quick(taken), "a plain peer took {taken}");
 }
 
 #[test]
 fn a_host_that_does_not_answer_costs_the_deadline_once() {
     // machine B has no RDMA device: what the client asks there over RDMA is lost, TCP works
     let server = "rdma link del rxe0; nc -lk -p 7998 >/dev/null & rwait 7998; tell up; await done 60; true";
-    let client =
-        "await up; $plain $CONNECT taken $HOST_B 7998 5; echo preloaded; $over $CONNECT taken $HOST_B 7998 5; rc=$?; tell done; exit $rc";
+    let client = "await up; $plain $CONNECT taken $HOST_B 7998 5; echo preloaded; LD_PRELOAD=$LIB $CONNECT taken $HOST_B 7998 5; rc=$?; tell done; exit $rc";
     let outcome = two_machines().step_both("silent", Duration::from_secs(70), client, server).run();
     let output = outcome.step("silent").ok();
     println!("{output}");
@@ -263,15 +265,15 @@ const KEEP_IDLE: u64 = 1;
 #[test]
 fn a_cut_link_is_survived_or_reported() {
     let end = |role: &str, does: &str, port: u32| format!("$over $PEER {role} {does} $HOST_B {port} 48");
-    let told = "wait $!; status=$?; echo after_s $((SECONDS - cut))";
+    let waits = "wait $!; status=$?; echo after_s $((SECONDS - cut))";
     // the link is cut for good while the client does this, and the server waits for data with keep-alive
     let cut = |name: &str, client: &str, port: u32| {
         let (client, server) = (end("connect", client, port), end("listen", "keep", port));
         (
             format!(
-                "await {name}; {client} & sleep 2; netcut hole; tell cut.{name}; cut=$SECONDS; {told}; await told.{name} 30; netcut open; exit $status"
+                "await {name} 60; {client} & sleep 2; netcut hole; tell cut.{name}; cut=$SECONDS; {waits}; await told.{name} 30; netcut open; exit $status"
             ),
-            format!("{server} & rwait {port}; tell {name}; await cut.{name} 60; cut=$SECONDS; {told}; tell told.{name}; exit $status"),
+            format!("{server} & rwait {port}; tell {name}; await cut.{name} 60; cut=$SECONDS; {waits}; tell told.{name}; exit $status"),
         )
     };
     let (floods, keeps) = (cut("floods", "flood", 6001), cut("keeps", "keep", 6002));
@@ -280,19 +282,26 @@ fn a_cut_link_is_survived_or_reported() {
         .step_both(
             "two-seconds",
             Duration::from_secs(180),
-            &format!("await one; {} & pump=$!; sleep 1; netcut hole; sleep 2; netcut open; wait $pump", end("connect", "pump", 6000)),
+            // the first cut takes its time to set up
+            &format!(
+                "netcut delay 0; netcut open; await one 60; {} & pump=$!; sleep 1; netcut hole; sleep 2; netcut open; wait $pump",
+                end("connect", "pump", 6000)
+            ),
             &format!("{} & rwait 6000; tell one; wait $!", end("listen", "sink", 6000)),
         )
         .step_both("floods", limit, &floods.0, &floods.1)
         .step_both("keeps", limit, &keeps.0, &keeps.1)
         .run();
     assert!(outcome.b().step("two-seconds").ok().contains("sink: whole"), "{}", outcome.report());
-    for (step, does, bound) in [("floods", "flood", DEAD_LINK), ("keeps", "keep", DEAD_LINK + KEEP_IDLE)] {
-        for (output, does, bound) in [(outcome.step(step).ok(), does, bound), (outcome.b().step(step).ok(), "keep", DEAD_LINK + KEEP_IDLE)]
-        {
-            println!("{step}: {}", output.replace('\n', " "));
-            assert!(output.contains(&format!("{does} ended with ETIMEDOUT")), "{output}");
-            assert!(number(output, "after_s") <= bound as f64, "{output}");
-        }
+    let sides = |step: &str| [outcome.step(step).ok().to_owned(), outcome.b().step(step).ok().to_owned()];
+    let (floods, keeps) = (sides("floods"), sides("keeps"));
+    println!("{floods:?} {keeps:?}");
+    let told = |output: &str, does: &str, within: u64| {
+        assert!(output.contains(&format!("{does} ended with ETIMEDOUT")), "{output}");
+        assert!(number(output, "after_s") <= within as f64, "{output}");
+    };
+    told(&floods[0], "flood", DEAD_LINK);
+    for waits in [&floods[1], &keeps[0], &keeps[1]] {
+        told(waits, "keep", DEAD_LINK + KEEP_IDLE);
     }
 }
