@@ -1,0 +1,269 @@
+//! What the service thread does with a stream: connecting, the end, and what a call could not finish.
+
+use core::sync::atomic::Ordering;
+use std::{os::fd::RawFd, sync::Arc};
+
+use super::{Phase, State, Stream};
+use crate::{
+    error::Errno,
+    fabric::{ConnectFailure, Endpoint, Event},
+    log_trace,
+    service::{Care, Handler},
+    socket::{account, connect, engine::Engine, wait::Interest},
+    sys::clock::{self, Nanos},
+};
+
+impl Stream {
+    /// The peer's host is left to the kernel for a while.
+    pub(super) fn remember_silent(&self) {
+        if let Ok((_, Some(peer))) = self.addresses() {
+            connect::remember_silent(peer.ip());
+        }
+    }
+
+    pub(super) fn connect_failed(self: &Arc<Self>, failure: ConnectFailure) {
+        account::fallback(failure);
+        let engine = {
+            let Ok(mut state) = self.state.lock() else { return };
+            if state.phase != Phase::Connecting {
+                return;
+            }
+            let (phase, error) = match state.fallback.take() {
+                None => (Phase::Kernel, None),
+                Some(fallback) => connect::kernel(&fallback),
+            };
+            state.error = error;
+            state.deadline = None;
+            self.set_phase(&mut state, phase);
+            self.event_fd.store(-1, Ordering::Release);
+            state.engine.take()
+        };
+        self.sleepers.wake(Interest::all());
+        drop(engine);
+        drop(self.service.forget(self.token));
+    }
+
+    pub(super) fn ready(self: &Arc<Self>, endpoint: Box<dyn Endpoint>) {
+        let failure = {
+            let Ok(mut state) = self.state.lock() else { return };
+            if state.phase != Phase::Connecting {
+                return;
+            }
+            match Engine::new(endpoint, &self.sizes) {
+                Err(errno) => Some(ConnectFailure::Limit(errno)),
+                Ok(mut engine) => {
+                    self.note_endpoint(&mut state, &mut engine);
+                    let connected = engine.connect();
+                    state.engine = Some(engine);
+                    // iWARP connects within the call, so that a refusal is its error.
+                    connected
+                        .err()
+                        .map(|errno| if errno == Errno::CONNREFUSED { ConnectFailure::Refused } else { ConnectFailure::Other(errno) })
+                }
+            }
+        };
+        if let Some(failure) = failure {
+            self.connect_failed(failure);
+        }
+    }
+
+    pub(super) fn established(self: &Arc<Self>, private_data: &[u8]) {
+        let (outcome, accepted) = {
+            let Ok(mut state) = self.state.lock() else { return };
+            let phase = state.phase;
+            let Some(engine) = state.engine.as_mut() else { return };
+            let outcome = match phase {
+                Phase::Connecting => engine.establish(private_data),
+                Phase::Accepting => {
+                    engine.transmit();
+                    Ok(())
+                }
+                _ => return,
+            };
+            if outcome.is_ok() {
+                account::connected(engine.endpoint().kind(), phase == Phase::Accepting);
+                self.note_endpoint_again(&mut state);
+                state.deadline = None;
+                state.unreported = phase == Phase::Connecting && state.fallback.take().is_some();
+                self.set_phase(&mut state, Phase::Up);
+            } else {
+                engine.end();
+            }
+            (outcome, phase == Phase::Accepting)
+        };
+        match outcome {
+            Ok(()) => {
+                self.sleepers.wake(Interest::all());
+                if accepted {
+                    self.join_queue();
+                }
+            }
+            Err(errno) => self.connect_failed(ConnectFailure::Other(errno)),
+        }
+    }
+
+    /// Waits for accept from now on. Without its listener nobody will ever take it.
+    pub(super) fn join_queue(self: &Arc<Self>) {
+        match self.listener.upgrade() {
+            Some(listener) => listener.established(self),
+            None => self.close(None, false),
+        }
+    }
+
+    /// The port of the own end may be known only now.
+    pub(super) fn note_endpoint_again(&self, state: &mut State) {
+        if let Some(engine) = state.engine.as_mut() {
+            let endpoint = engine.endpoint();
+            let (local, peer) = (endpoint.local_addr(), endpoint.peer_addr());
+            state.local = Some(local);
+            state.peer = Some(peer);
+        }
+    }
+
+    pub(super) fn disconnected(self: &Arc<Self>) {
+        let (phase, was_up) = {
+            let Ok(mut state) = self.state.lock() else { return };
+            if let Some(engine) = state.engine.as_mut() {
+                engine.peer_gone();
+            }
+            let phase = state.phase;
+            // The end of a short connection overtakes the word that it stood: the program gets what it has brought, as with TCP.
+            let was_up = phase == Phase::Accepting && state.engine.as_ref().is_some_and(Engine::has_arrived);
+            if was_up {
+                self.note_endpoint_again(&mut state);
+                self.set_phase(&mut state, Phase::Up);
+            }
+            (phase, was_up)
+        };
+        self.sleepers.wake(Interest::all());
+        match phase {
+            Phase::Accepting if was_up => self.join_queue(),
+            Phase::Accepting => {
+                if let Some(listener) = self.listener.upgrade() {
+                    listener.lost();
+                }
+                drop(self.service.forget(self.token));
+            }
+            Phase::Connecting => self.connect_failed(ConnectFailure::Refused),
+            _ => {}
+        }
+    }
+
+    /// A turn of the service for a stream that is being closed.
+    pub(super) fn care_closing(&self, state: &mut State, now: Nanos) -> (Care, Option<Engine>) {
+        let deadline = state.deadline.unwrap_or(now);
+        let finished = match state.engine.as_mut() {
+            None => true,
+            Some(engine) => {
+                engine.clear_events();
+                engine.pump();
+                if !engine.connection().all_sent() {
+                    engine.arm();
+                    engine.pump();
+                }
+                engine.connection().all_sent() || now >= deadline
+            }
+        };
+        if !finished {
+            return (Care::Until(Some(deadline)), None);
+        }
+        if let Some(engine) = state.engine.as_mut() {
+            engine.end();
+        }
+        self.set_phase(state, Phase::Closed);
+        self.event_fd.store(-1, Ordering::Release);
+        (Care::Forget, state.engine.take())
+    }
+
+    /// A turn for a stream that is connected: control messages that had to wait, and keep-alive.
+    pub(super) fn care_up(&self, state: &mut State, now: Nanos) -> Care {
+        let every = self.keep_alive.load(Ordering::Relaxed);
+        let Some(engine) = state.engine.as_mut() else { return Care::Release };
+        let mut next = None;
+        if every != 0 && engine.is_open() {
+            let due = *state.next_keep_alive.get_or_insert(now.saturating_add(every));
+            if now >= due {
+                engine.keep_alive();
+                state.next_keep_alive = Some(now.saturating_add(every));
+            }
+            next = state.next_keep_alive;
+        }
+        let mut changed = engine.pump();
+        if engine.connection().wants_to_send_control() {
+            engine.clear_events();
+            engine.arm();
+            changed |= engine.pump();
+            // Keep-alive of a dead peer, or a queue that is full: looked at again soon even if the announcement went to another thread.
+            next = clock::earlier(next, Some(now.saturating_add(20_000_000)));
+        }
+        if self.sleepers.any() {
+            engine.arm();
+            changed |= engine.pump();
+        }
+        self.sleepers.wake(changed);
+        if next.is_some() { Care::Until(next) } else { Care::Release }
+    }
+}
+
+impl Handler for Stream {
+    fn event(self: Arc<Self>, event: Event, _now: Nanos) {
+        match event {
+            Event::Ready { endpoint, .. } => self.ready(endpoint),
+            Event::Established { private_data, .. } => self.established(&private_data),
+            Event::Failed { reason, .. } => {
+                if self.phase() == Phase::Accepting {
+                    self.disconnected();
+                } else {
+                    self.connect_failed(reason);
+                }
+            }
+            Event::Disconnected { .. } => self.disconnected(),
+            Event::Incoming { mut endpoint, .. } => endpoint.reject(),
+        }
+    }
+
+    fn care(self: Arc<Self>, now: Nanos) -> Care {
+        let (care, engine) = {
+            let Ok(mut state) = self.state.lock() else { return Care::Until(Some(now.saturating_add(1_000_000))) };
+            match state.phase {
+                Phase::Closing => self.care_closing(&mut state, now),
+                Phase::Up => (self.care_up(&mut state, now), None),
+                Phase::Connecting => match state.deadline {
+                    Some(deadline) if now >= deadline => (Care::Forget, None),
+                    deadline => (Care::Until(deadline), None),
+                },
+                Phase::Accepting | Phase::Kernel | Phase::Failed => (Care::Release, None),
+                Phase::Closed => (Care::Forget, state.engine.take()),
+            }
+        };
+        drop(engine);
+        if matches!(care, Care::Forget) {
+            if self.phase() == Phase::Connecting {
+                log_trace!("connection {}: nobody answers", self.token.0);
+                self.remember_silent();
+                self.service.fabric().cancel(self.token);
+                self.connect_failed(ConnectFailure::TimedOut);
+            }
+            self.sleepers.wake(Interest::all());
+        }
+        care
+    }
+
+    fn event_fd(&self) -> Option<RawFd> {
+        let fd = self.event_fd.load(Ordering::Acquire);
+        let watched = self.state.lock().is_ok_and(|state| {
+            state.phase == Phase::Closing || state.engine.as_ref().is_some_and(|engine| engine.connection().wants_to_send_control())
+        });
+        (fd >= 0 && watched).then_some(fd)
+    }
+
+    fn finish(self: Arc<Self>) {
+        if self.phase() == Phase::Up {
+            self.close(None, false);
+        }
+    }
+
+    fn is_finishing(&self) -> bool {
+        self.phase() == Phase::Closing
+    }
+}

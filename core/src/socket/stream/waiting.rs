@@ -1,0 +1,145 @@
+//! How a thread waits for a stream (DESIGN: D6): spin, register, arm, look, sleep.
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::{Blocking, Phase, State, Stream};
+use crate::{
+    config,
+    error::{Errno, Result},
+    socket::{
+        readiness::Readiness,
+        wait::{self, Interest},
+    },
+    stats::{self, Counter},
+    sys::{
+        clock::{self, Nanos},
+        cpus,
+        ppoll::{PollFd, ppoll},
+    },
+};
+
+impl Stream {
+    /// Waits until `ready`, in the order of DESIGN D6: spin, register, arm, look, sleep.
+    ///
+    /// A signal ends the wait, unless `restart` is set and its handler restarts calls: a call that has transferred something is never
+    /// restarted, but returns how much.
+    pub(super) fn wait(&self, interest: Interest, blocking: Blocking, restart: bool, ready: impl Fn(&State) -> bool) -> Result<()> {
+        let Blocking::Until(deadline) = blocking else { return Err(Errno::AGAIN) };
+        if self.spin(&ready)? {
+            return Ok(());
+        }
+        stats::add(Counter::WaitsSlept, 1);
+        let waiter = wait::waiter()?;
+        let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
+        loop {
+            self.sleepers.add(&waiter, interest | Interest::STATE);
+            let looked = self.look_before_sleep(&ready);
+            let slept = match looked {
+                Ok(false) => self.sleep(event, deadline, restart),
+                other => other,
+            };
+            self.sleepers.remove(&waiter);
+            // Nobody wakes it any more: each does so under the lock that was just held.
+            waiter.reset(false);
+            match slept {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(errno) => return Err(errno),
+            }
+            self.look_after_sleep()?;
+            if ready(&*self.state.lock()?) {
+                return Ok(());
+            }
+            if deadline.is_some_and(|deadline| clock::now() >= deadline) {
+                return Err(Errno::AGAIN);
+            }
+        }
+    }
+
+    pub(super) fn spin(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
+        let polling = config::get().polling_time;
+        let until = if cpus::may_spin() { clock::now().saturating_add(u64::try_from(polling.as_nanos()).unwrap_or(0)) } else { 0 };
+        loop {
+            {
+                let mut state = self.state.lock()?;
+                self.pump(&mut state);
+                if ready(&state) {
+                    return Ok(true);
+                }
+            }
+            if until == 0 || clock::now() >= until {
+                return Ok(false);
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Arms the completion queue and looks once more. The caller has registered as a sleeper.
+    pub(super) fn look_before_sleep(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
+        let mut state = self.state.lock()?;
+        if let Some(engine) = state.engine.as_mut() {
+            engine.arm();
+        }
+        self.pump(&mut state);
+        Ok(ready(&state))
+    }
+
+    /// Sleeps until an event, a wake-up or the deadline; a signal is an error unless its handler restarts calls.
+    pub(super) fn sleep(&self, event: RawFd, deadline: Option<Nanos>, restart: bool) -> Result<bool> {
+        let mut set = [
+            PollFd { fd: event, events: libc::POLLIN, revents: 0 },
+            PollFd { fd: self.event_fd.load(Ordering::Acquire), events: libc::POLLIN, revents: 0 },
+        ];
+        let mut left = clock::left(clock::now(), deadline);
+        if let Some(most) = config::get().wake_up_interval {
+            left = Some(left.map_or(most, |left| left.min(most)));
+        }
+        match ppoll(&mut set, left, None) {
+            // signal(7): the socket interfaces are never restarted when a time-out is set on the socket.
+            Err(Errno::INTR) if restart && deadline.is_none() && crate::sys::signals::restarts() => Ok(false),
+            Err(errno) => Err(errno),
+            Ok(_) => Ok(false),
+        }
+    }
+
+    /// Takes the announcement off and, where others still sleep, arms the queue for them.
+    pub fn look_after_sleep(&self) -> Result<()> {
+        let mut state = self.state.lock()?;
+        if let Some(engine) = state.engine.as_mut() {
+            engine.clear_events();
+        }
+        self.pump(&mut state);
+        if self.sleepers.any() {
+            if let Some(engine) = state.engine.as_mut() {
+                engine.arm();
+            }
+            self.pump(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Waits for the outcome of a connect: the phase that is not [`Phase::Connecting`].
+    pub fn wait_connected(&self, blocking: Blocking) -> Result<Phase> {
+        self.wait(Interest::STATE, blocking, true, |state| state.phase != Phase::Connecting)?;
+        Ok(self.phase())
+    }
+
+    /// poll's events of this stream.
+    pub fn readiness(&self) -> Result<Readiness> {
+        let mut state = self.state.lock()?;
+        self.pump(&mut state);
+        self.hand_over(&state);
+        Ok(state.readiness())
+    }
+
+    /// For a poller that has registered as a sleeper: arms, looks, and gives its events.
+    pub fn arm_and_look(&self) -> Result<Readiness> {
+        let mut state = self.state.lock()?;
+        if let Some(engine) = state.engine.as_mut() {
+            engine.arm();
+        }
+        self.pump(&mut state);
+        Ok(state.readiness())
+    }
+}
