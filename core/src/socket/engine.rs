@@ -13,8 +13,9 @@ use crate::{
     log_debug, log_info,
     protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, Side, State, TARGET_RECORDS, Taken, TargetList, control_reserve},
     stats::{self, Counter},
+    sys::clock::Nanos,
     wire::Sge,
-    work::{Completion, TransportError, WorkRequest},
+    work::{Completion, MessageMode, TransportError, WorkRequest},
 };
 
 /// Completions taken in one go.
@@ -72,6 +73,8 @@ pub struct Engine {
     error: Option<Errno>,
     /// The completion queue will announce the next completion.
     armed: bool,
+    /// Until when the peer has the first word: see [`Engine::accepted`].
+    listens_until: Option<Nanos>,
     /// The connection manager's connection has been ended from this side.
     disconnected: bool,
     /// shutdown(SHUT_RD) was called.
@@ -108,6 +111,7 @@ impl Engine {
             endpoint,
             error: None,
             armed: false,
+            listens_until: None,
             disconnected: false,
             read_shut: false,
             reset: false,
@@ -154,6 +158,32 @@ impl Engine {
                 Err(Errno::PROTO)
             }
         }
+    }
+
+    /// The connection stands (passive side). On iWARP the peer has the first word (RFC 5044, 7.1.2): soft-iWARP gives up a connection
+    /// when something comes together with the answer to its request. So what there is to send waits for the peer's first message,
+    /// but no longer than until `until`: a peer may have nothing to say.
+    pub fn accepted(&mut self, until: Nanos) {
+        self.listens_until = (self.endpoint.limits().mode == MessageMode::Send).then_some(until);
+        self.transmit();
+    }
+
+    /// Until when the peer has the first word, while that is so.
+    pub fn listens_until(&self) -> Option<Nanos> {
+        self.listens_until.filter(|_| !self.is_broken())
+    }
+
+    /// Sends what waited in vain for the peer's first message.
+    pub fn speak(&mut self, now: Nanos) {
+        if self.listens_until.is_some_and(|until| now >= until) {
+            self.listens_until = None;
+            self.transmit();
+        }
+    }
+
+    /// Whether something waits that cannot be sent within the program's calls.
+    pub fn wants_to_send(&self) -> bool {
+        self.connection.wants_to_send_control() || self.listens_until().is_some()
     }
 
     /// Whether anything can still be sent or received.
@@ -212,6 +242,7 @@ impl Engine {
                 Interest::WRITE
             }
             Completion::Received { message } => {
+                self.listens_until = None;
                 let target_area = self.endpoint.target_area();
                 let taken = self.connection.received(*message, &|| snapshot(target_area));
                 match taken {
@@ -338,7 +369,7 @@ impl Engine {
 
     /// Posts what the protocol has to send now.
     pub fn transmit(&mut self) {
-        while self.connection.has_work() {
+        while self.listens_until.is_none() && self.connection.has_work() {
             let mut batch: SmallVec<[WorkRequest; POST_BATCH]> = SmallVec::new();
             while batch.len() < POST_BATCH
                 && let Some(work) = self.connection.poll_work()

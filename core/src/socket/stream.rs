@@ -3,6 +3,7 @@
 //! One lock (DESIGN: lock 4), held for short stretches only; waiting happens without it. The service thread drives
 //! connecting, closing and whatever cannot be finished within the program's calls.
 
+mod care;
 mod fate;
 mod transfer;
 mod waiting;
@@ -236,7 +237,7 @@ impl Stream {
 
     /// Work that the protocol could not post within the program's call is finished by the service.
     fn hand_over(&self, state: &State) {
-        if state.engine.as_ref().is_some_and(|engine| engine.connection().wants_to_send_control()) {
+        if state.engine.as_ref().is_some_and(|engine| engine.wants_to_send()) {
             self.service.take_care(self.token);
         }
     }

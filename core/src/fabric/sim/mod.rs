@@ -81,6 +81,8 @@ pub struct Settings {
     /// Whether endpoints and fabrics have event descriptors: then whoever does not arm a queue, or looks before it arms,
     /// is not told of its completions. Without them everybody is expected to look after every step.
     pub descriptors: bool,
+    /// Whether an acceptor on iWARP has to leave the first word to its peer, as soft-iWARP wants it: else it violates the contract.
+    pub first_word: bool,
 }
 
 impl Settings {
@@ -94,6 +96,7 @@ impl Settings {
             receive_queue: 16_384,
             inline: 220,
             descriptors: false,
+            first_word: false,
         }
     }
 }

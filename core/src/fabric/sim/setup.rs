@@ -100,8 +100,12 @@ impl World {
     }
 
     fn set_phase(&mut self, end: End, phase: Phase) {
+        let now = self.now;
         let Some(side) = self.side(end) else { return };
         let old = core::mem::replace(&mut side.phase, phase);
+        if phase == Phase::Established {
+            side.up_at = now;
+        }
         self.note(format_args!("{end:?} {old:?} -> {phase:?}"));
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::world::{Action, End, Flight, Memory, Phase, World};
+use super::world::{Action, End, FIRST_WORD, Flight, Memory, Phase, Role, World};
 use crate::{
     error::{Errno, Result},
     sys::descriptor,
@@ -22,7 +22,11 @@ impl World {
             self.violation(end, format_args!("posted in {phase:?}"));
             return Err(Errno::INVAL);
         }
-        let outstanding = side.outstanding.len() + work.len();
+        let speaks_first = end.role == Role::Passive && side.limits.mode == MessageMode::Send && !side.heard;
+        let (up_at, outstanding) = (side.up_at, side.outstanding.len() + work.len());
+        if speaks_first && self.settings.first_word && self.now < up_at + FIRST_WORD {
+            self.violation(end, format_args!("an acceptor on iWARP sends before its peer has"));
+        }
         if outstanding > usize::try_from(room).unwrap_or(usize::MAX) {
             self.violation(end, format_args!("{outstanding} requests outstanding, the queue has {room}"));
             return Err(Errno::NOMEM);
@@ -190,6 +194,7 @@ impl World {
             if let Some(receiver) = self.side(end.other()) {
                 receiver.receives = receiver.receives.saturating_sub(1);
                 receiver.unpolled += 1;
+                receiver.heard = true;
             }
             self.complete(end.other(), message);
         }

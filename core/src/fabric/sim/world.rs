@@ -21,6 +21,9 @@ use crate::{
 const MOST_VIOLATIONS: usize = 100;
 const MOST_TRACE: usize = 1000;
 
+/// How long an acceptor on iWARP has to leave the first word to its peer, in nanoseconds: one that says nothing else is not waited for.
+pub(super) const FIRST_WORD: u64 = 1_000_000_000;
+
 /// The distance of exposed areas in the simulated address space, in bytes; larger than any area.
 const ADDRESS_STEP: u64 = 1 << 32;
 
@@ -102,6 +105,10 @@ pub(super) struct Side {
     pub(super) receives: u32,
     /// Received completions that have not been polled.
     pub(super) unpolled: u32,
+    /// When it was established.
+    pub(super) up_at: u64,
+    /// A message has arrived.
+    pub(super) heard: bool,
     pub(super) last_id: Option<u64>,
     /// Ids of posted requests that no polled completion covers.
     pub(super) outstanding: VecDeque<u64>,
@@ -442,6 +449,8 @@ impl World {
             peer,
             receives: 0,
             unpolled: 0,
+            up_at: 0,
+            heard: false,
             last_id: None,
             outstanding: VecDeque::new(),
             lane: VecDeque::new(),

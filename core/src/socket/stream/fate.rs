@@ -10,8 +10,11 @@ use crate::{
     log_trace,
     service::{Care, Handler},
     socket::{account, connect, engine::Engine, wait::Interest},
-    sys::clock::{self, Nanos},
+    sys::clock::Nanos,
 };
+
+/// How long a peer has on iWARP to send its first message, which every rsockets library does at once, in nanoseconds.
+const FIRST_WORD: Nanos = 1_000_000_000;
 
 impl Stream {
     /// The peer's host is left to the kernel for a while.
@@ -75,7 +78,7 @@ impl Stream {
             let outcome = match phase {
                 Phase::Connecting => engine.establish(private_data),
                 Phase::Accepting => {
-                    engine.transmit();
+                    engine.accepted(self.service.now().saturating_add(FIRST_WORD));
                     Ok(())
                 }
                 _ => return,
@@ -86,6 +89,7 @@ impl Stream {
                 state.deadline = None;
                 state.unreported = phase == Phase::Connecting && state.fallback.take().is_some();
                 self.set_phase(&mut state, Phase::Up);
+                self.hand_over(&state);
             } else {
                 engine.end();
             }
@@ -132,6 +136,7 @@ impl Stream {
             if was_up {
                 self.note_endpoint_again(&mut state);
                 self.set_phase(&mut state, Phase::Up);
+                self.hand_over(&state);
             }
             (phase, was_up)
         };
@@ -147,61 +152,6 @@ impl Stream {
             Phase::Connecting => self.connect_failed(ConnectFailure::Refused),
             _ => {}
         }
-    }
-
-    /// A turn of the service for a stream that is being closed.
-    pub(super) fn care_closing(&self, state: &mut State, now: Nanos) -> (Care, Option<Engine>) {
-        let deadline = state.deadline.unwrap_or(now);
-        let finished = match state.engine.as_mut() {
-            None => true,
-            Some(engine) => {
-                engine.clear_events();
-                engine.pump();
-                if !engine.connection().all_sent() {
-                    engine.arm();
-                    engine.pump();
-                }
-                engine.connection().all_sent() || now >= deadline
-            }
-        };
-        if !finished {
-            return (Care::Until(Some(deadline)), None);
-        }
-        if let Some(engine) = state.engine.as_mut() {
-            engine.end();
-        }
-        self.set_phase(state, Phase::Closed);
-        self.event_fd.store(-1, Ordering::Release);
-        (Care::Forget, state.engine.take())
-    }
-
-    /// A turn for a stream that is connected: control messages that had to wait, and keep-alive.
-    pub(super) fn care_up(&self, state: &mut State, now: Nanos) -> Care {
-        let every = self.keep_alive.load(Ordering::Relaxed);
-        let Some(engine) = state.engine.as_mut() else { return Care::Release };
-        let mut next = None;
-        if every != 0 && engine.is_open() {
-            let due = *state.next_keep_alive.get_or_insert(now.saturating_add(every));
-            if now >= due {
-                engine.keep_alive();
-                state.next_keep_alive = Some(now.saturating_add(every));
-            }
-            next = state.next_keep_alive;
-        }
-        let mut changed = engine.pump();
-        if engine.connection().wants_to_send_control() {
-            engine.clear_events();
-            engine.arm();
-            changed |= engine.pump();
-            // Keep-alive of a dead peer, or a queue that is full: looked at again soon even if the announcement went to another thread.
-            next = clock::earlier(next, Some(now.saturating_add(20_000_000)));
-        }
-        if self.sleepers.any() {
-            engine.arm();
-            changed |= engine.pump();
-        }
-        self.sleepers.wake(changed);
-        if next.is_some() { Care::Until(next) } else { Care::Release }
     }
 }
 
@@ -251,9 +201,10 @@ impl Handler for Stream {
 
     fn event_fd(&self) -> Option<RawFd> {
         let fd = self.event_fd.load(Ordering::Acquire);
-        let watched = self.state.lock().is_ok_and(|state| {
-            state.phase == Phase::Closing || state.engine.as_ref().is_some_and(|engine| engine.connection().wants_to_send_control())
-        });
+        let watched = self
+            .state
+            .lock()
+            .is_ok_and(|state| state.phase == Phase::Closing || state.engine.as_ref().is_some_and(|engine| engine.wants_to_send()));
         (fd >= 0 && watched).then_some(fd)
     }
 

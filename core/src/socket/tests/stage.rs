@@ -386,7 +386,7 @@ pub(super) const LATE: Nanos = 1_000_000_000_000;
 /// Settings of a seed: every second one with event descriptors.
 pub(super) fn settings(seed: u64) -> Settings {
     let mode = if (seed / 2).is_multiple_of(2) { crate::work::MessageMode::Immediate } else { crate::work::MessageMode::Send };
-    Settings { mode, descriptors: seed.is_multiple_of(2), ..Settings::new(seed) }
+    Settings { mode, descriptors: seed.is_multiple_of(2), first_word: true, ..Settings::new(seed) }
 }
 
 #[test]
