@@ -73,7 +73,7 @@ fn iperf_and_iperf3_run_over_rdma() {
     const MODES: [(&str, &str); 4] = [("plain", ""), ("reverse", "-R"), ("parallel", "-P 4"), ("small", "-l 64")];
     let time = seconds();
     let limit = Duration::from_secs(time + 30);
-    let mut session = VmSession::new(Vm::new().cpus(2).env("LIB", library())).prelude(FUNCTIONS);
+    let mut session = VmSession::new(Vm::new().cpus(2).env("LIB", library()).env("RSOCKET_CONNECT_DEADLINE", "20000")).prelude(FUNCTIONS);
     for (mode, options) in MODES {
         session = session.step_within(&format!("iperf.{mode}"), limit, &format!("iperf2 -t {time} {options}"));
         session = session.step_within(&format!("iperf3.{mode}"), limit, &format!("iperf3_ -t {time} {options}"));
@@ -107,7 +107,7 @@ fn files_pass_through_netcat_socat_and_python() {
         ("python.up", python("listen receive $HOST_A 5000 /run/copy"), python("connect send $HOST_A 5000 /run/source")),
         ("python.down", python("listen send $HOST_A 5000 /run/source"), python("connect receive $HOST_A 5000 /run/copy")),
     ];
-    let mut session = VmSession::new(Vm::new().cpus(2).env("LIB", library())).prelude(FUNCTIONS);
+    let mut session = VmSession::new(Vm::new().cpus(2).env("LIB", library()).env("RSOCKET_CONNECT_DEADLINE", "20000")).prelude(FUNCTIONS);
     for (name, listening, connecting) in &passes {
         session = session.step_within(name, Duration::from_secs(40), &format!("file_through '{listening}' '{connecting}'"));
     }

@@ -73,7 +73,8 @@ fn pairs() -> Vec<(String, String)> {
 }
 
 fn run(topology: Topology, rdma: Rdma, pairs: &[(String, String)], cases: &[&Case]) -> Outcome {
-    let mut vm = Vm::new().topology(topology).rdma(rdma).cpus(2).memory(1024).env("SHIPPED", SHIPPED);
+    let mut vm =
+        Vm::new().topology(topology).rdma(rdma).cpus(2).memory(1024).env("RSOCKET_CONNECT_DEADLINE", "20000").env("SHIPPED", SHIPPED);
     if pairs.iter().any(|(server, client)| server == "ours" || client == "ours") {
         vm = vm.env("OURS", artefact("librspreload.so"));
     }
@@ -142,7 +143,11 @@ fn quick_table_over_soft_iwarp_between_two_hosts() {
 #[test]
 fn listeners_of_the_r_functions_take_rdma_peers() {
     for rdma in [Rdma::Rxe, Rdma::Siw] {
-        let vm = Vm::new().rdma(rdma).env("OURS", artefact("librspreload.so")).env("PROGRAM", build_c_program("native_listener"));
+        let vm = Vm::new()
+            .rdma(rdma)
+            .env("RSOCKET_CONNECT_DEADLINE", "20000")
+            .env("OURS", artefact("librspreload.so"))
+            .env("PROGRAM", build_c_program("native_listener"));
         let text = "RSOCKET_STATS=- LD_PRELOAD=$OURS $PROGRAM $HOST_B 7000";
         let outcome = VmSession::new(vm).step_within("listener", Duration::from_secs(30), text).run();
         let output = outcome.step("listener").ok();
