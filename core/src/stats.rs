@@ -36,18 +36,10 @@ counters! {
     BytesSentVerbs = "bytes_sent_verbs",
     /// Payload bytes that arrived over verbs.
     BytesReceivedVerbs = "bytes_received_verbs",
-    /// Messages (immediates) posted to verbs endpoints.
-    MessagesSentVerbs = "messages_sent_verbs",
-    /// Messages that arrived over verbs.
-    MessagesReceivedVerbs = "messages_received_verbs",
     /// Payload bytes posted to simulated endpoints.
     BytesSentSim = "bytes_sent_sim",
     /// Payload bytes that arrived over the simulation.
     BytesReceivedSim = "bytes_received_sim",
-    /// Messages posted to simulated endpoints.
-    MessagesSentSim = "messages_sent_sim",
-    /// Messages that arrived over the simulation.
-    MessagesReceivedSim = "messages_received_sim",
     /// Connections made by this process over verbs.
     ConnectedVerbs = "connected_verbs",
     /// Connections made by this process over the simulation.
@@ -76,24 +68,18 @@ counters! {
     FallbackUnreachable = "fallback_unreachable",
     /// Kernel instead of fabric: the peer speaks another version or nonsense.
     FallbackVersion = "fallback_version",
-    /// Kernel instead of fabric: the program uses what only the kernel has.
-    FallbackUnsupported = "fallback_unsupported",
     /// Kernel instead of fabric: anything else.
     FallbackOther = "fallback_other",
     /// Connections ended because the peer broke the protocol.
     PeerFaults = "peer_faults",
     /// Connections broken by the transport.
     TransportErrors = "transport_errors",
-    /// Waits that spun and found something.
-    WaitsSpun = "waits_spun",
     /// Waits that went to sleep.
     WaitsSlept = "waits_slept",
     /// Sleepers woken by another thread of the process.
     WakeUps = "wake_ups",
     /// Incoming connections refused because the listener's queue was full.
     BacklogFull = "backlog_full",
-    /// Sends that found no credit or no space at the peer.
-    SendStalls = "send_stalls",
 }
 
 static VALUES: [AtomicU64; Counter::ALL.len()] = [const { AtomicU64::new(0) }; Counter::ALL.len()];
