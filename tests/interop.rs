@@ -74,7 +74,7 @@ fn pairs() -> Vec<(String, String)> {
 }
 
 fn run(topology: Topology, rdma: Rdma, pairs: &[(String, String)], cases: &[&Case]) -> Outcome {
-    let mut vm = Vm::new().topology(topology).rdma(rdma).cpus(2).memory(1024).env("SHIPPED", SHIPPED);
+    let mut vm = Vm::new().topology(topology).rdma(rdma).cpus(2).memory(2048).env("SHIPPED", SHIPPED);
     if pairs.iter().any(|(server, client)| server == "ours" || client == "ours") {
         vm = vm.env("OURS", artefact("librspreload.so"));
     }
