@@ -54,7 +54,7 @@ const QUICK: [Case; 22] = [
 ];
 
 const LONG: [Case; 10] = [
-    case("default", "run_rstream", 500 << 20, 600),
+    case("plain", "run_rstream", 500 << 20, 600),
     case("all-verify", "run_rstream -S all -T v", 500 << 20, 1800),
     case("default-async", "run_async", 500 << 20, 900),
     case("default-blocking", "run_rstream -T b", 500 << 20, 900),
