@@ -11,7 +11,7 @@ use crate::{
     config,
     error::{Errno, Result},
     socket::{
-        Look, Socket,
+        Socket,
         wait::{self, Borrowed, Interest},
     },
     stats::{self, Counter},
@@ -42,13 +42,13 @@ pub const ALWAYS: i16 = POLLERR | POLLHUP | POLLNVAL;
 
 /// Waits until an entry has events. Gives how many have.
 pub fn wait(entries: &mut [Entry<'_>], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
-    let found = look(entries, Socket::look, mask)?;
+    let found = look(entries, mask)?;
     if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
         return Ok(found);
     }
     let deadline = clock::deadline(clock::now(), timeout);
     if spin(entries) {
-        return look(entries, Socket::look, mask);
+        return look(entries, mask);
     }
     let waiter = wait::waiter()?;
     let registered = Registered { waiter: &waiter, sockets: entries.iter().filter_map(|entry| entry.socket).collect() };
@@ -129,7 +129,7 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
             }
             waiter.reset(set.first().is_some_and(|own| own.revents != 0));
         }
-        let found = look(entries, Socket::look, mask)?;
+        let found = look(entries, mask)?;
         if found > 0 || deadline.is_some_and(|deadline| clock::now() >= deadline) {
             return Ok(found);
         }
@@ -157,7 +157,7 @@ fn spin(entries: &[Entry<'_>]) -> bool {
 }
 
 /// One look at everything, without waiting.
-fn look(entries: &mut [Entry<'_>], look_at: impl Fn(&Socket) -> Look, mask: Option<SignalMask>) -> Result<usize> {
+fn look(entries: &mut [Entry<'_>], mask: Option<SignalMask>) -> Result<usize> {
     let mut kernel: SmallVec<[(usize, PollFd); FEW]> = SmallVec::new();
     let mut found = 0;
     for (index, entry) in entries.iter_mut().enumerate() {
@@ -165,7 +165,7 @@ fn look(entries: &mut [Entry<'_>], look_at: impl Fn(&Socket) -> Look, mask: Opti
         let ask = match entry.socket {
             None => entry.fd >= 0,
             Some(socket) => {
-                let seen = look_at(socket);
+                let seen = socket.look();
                 entry.revents = seen.events & (entry.events | ALWAYS);
                 found += usize::from(entry.revents != 0);
                 seen.kernel

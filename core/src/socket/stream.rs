@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Endpoint, FabricKind, Token},
+    fabric::{ConnectFailure, ConnectTo, Endpoint, Token},
     log_debug, log_trace,
     service::{Handler, Service},
     sys::{
@@ -399,11 +399,6 @@ impl State {
             (Phase::Closing | Phase::Closed | Phase::Up, _) => Readiness::Events(libc::POLLNVAL),
         }
     }
-}
-
-/// Which fabric's counters a connection adds to.
-pub fn kind(stream: &Stream) -> Option<FabricKind> {
-    stream.state.lock().ok()?.engine.as_mut().map(|engine| engine.endpoint().kind())
 }
 
 impl Drop for Fallback {
