@@ -77,7 +77,23 @@ int main(int argc, char **argv) {
 	report("recvmsg", recvmsg(both.server, &named, MSG_WAITALL));
 	say("name length %u, flags %x", named.msg_namelen, (unsigned)named.msg_flags);
 
+	send_all(both.client, "some", 4);
+	wait_bytes(both.server, 4);
+	report("PEEK|WAITALL|DONTWAIT a part", recv(both.server, text, 10, MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT));
+	struct timeval soon = {.tv_usec = 100 * 1000};
+	must("SO_RCVTIMEO", setsockopt(both.server, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon));
+	report("PEEK|WAITALL until the time-out", recv(both.server, text, 10, MSG_PEEK | MSG_WAITALL));
+	soon.tv_usec = 0;
+	must("SO_RCVTIMEO", setsockopt(both.server, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon));
+	sender = start_thread(send_in_parts, &both.client);
+	report("PEEK|WAITALL 1001 over several messages", recv(both.server, text, 1001, MSG_PEEK | MSG_WAITALL));
+	say("equal: %s", yes_no(!memcmp(text, "some", 4) && has_pattern(text + 4, 997, 0, 3)));
+	pthread_join(sender, NULL);
+	report("WAITALL", recv(both.server, text, 4, MSG_WAITALL));
+	report("WAITALL", recv(both.server, text, 1000, MSG_WAITALL));
+
 	sender = start_thread(send_and_close, &both.client);
+	report("PEEK|WAITALL cut short by the end", recv(both.server, text, 1000, MSG_PEEK | MSG_WAITALL));
 	report("WAITALL cut short by the end", recv(both.server, text, 1000, MSG_WAITALL));
 	report("then", recv(both.server, text, 1000, MSG_WAITALL));
 	pthread_join(sender, NULL);

@@ -7,7 +7,7 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, ours};
+use super::{Route, ours, ours_inline};
 use crate::{
     error::Errno,
     fd::Held,
@@ -34,7 +34,7 @@ fn route<T>(stream: &Stream, result: crate::error::Result<T>) -> Route<T> {
 /// send(2), sendto(2), sendmsg(2), write(2), writev(2). `flags` as in send(2). Raises SIGPIPE where TCP would.
 /// (sendto on a connected stream ignores its address: pass none.)
 pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = ours_inline(fd) else { return Route::Kernel };
     let Some(stream) = held.socket.stream() else { return Route::Kernel };
     // send(2): MSG_OOB on a stream needs what only the kernel has; here it is not supported (EOPNOTSUPP).
     if flags & libc::MSG_OOB != 0 {
@@ -59,7 +59,7 @@ pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
 
 /// recv(2) and all the others that read. `flags` as in recv(2). A stream gives no source address.
 pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = ours_inline(fd) else { return Route::Kernel };
     let Some(stream) = held.socket.stream() else { return Route::Kernel };
     // tcp(7): without urgent data a read of it is EINVAL.
     if flags & libc::MSG_OOB != 0 {

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::wait::Interest;
 use crate::{
     error::{Errno, Result},
-    fabric::{Endpoint, EndpointConfig, Region},
+    fabric::{Endpoint, EndpointConfig, FabricKind, Region},
     log_debug, log_info,
     protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, Side, State, TARGET_RECORDS, Taken, TargetList, control_reserve},
     stats::{self, Counter},
@@ -69,6 +69,7 @@ fn target_bytes(iomap_entries: u32) -> u32 {
 pub struct Engine {
     connection: Connection,
     endpoint: Box<dyn Endpoint>,
+    kind: FabricKind,
     /// What went wrong and was not reported yet (SO_ERROR).
     error: Option<Errno>,
     /// The completion queue will announce the next completion.
@@ -79,6 +80,8 @@ pub struct Engine {
     disconnected: bool,
     /// shutdown(SHUT_RD) was called.
     read_shut: bool,
+    /// What the latest poll has put out; kept, as filling it in anew costs more than an empty poll.
+    completions: [Completion; POLL_BATCH],
     /// Something was written after the peer had closed.
     reset: bool,
     /// shutdown(SHUT_WR) was called.
@@ -108,12 +111,14 @@ impl Engine {
         endpoint.post_receives(connection.receives_initial())?;
         Ok(Engine {
             connection,
+            kind: endpoint.kind(),
             endpoint,
             error: None,
             armed: false,
             listens_until: None,
             disconnected: false,
             read_shut: false,
+            completions: [Completion::Sent { id: 0 }; POLL_BATCH],
             reset: false,
             write_shut: false,
         })
@@ -127,6 +132,11 @@ impl Engine {
     /// The endpoint.
     pub fn endpoint(&mut self) -> &mut dyn Endpoint {
         &mut *self.endpoint
+    }
+
+    /// The kind of its fabric.
+    pub fn kind(&self) -> FabricKind {
+        self.kind
     }
 
     /// Starts the connection (active side).
@@ -182,6 +192,7 @@ impl Engine {
     }
 
     /// Whether something waits that cannot be sent within the program's calls.
+    #[inline]
     pub fn wants_to_send(&self) -> bool {
         self.connection.wants_to_send_control() || self.listens_until().is_some()
     }
@@ -208,14 +219,23 @@ impl Engine {
 
     /// Takes what has completed, answers it, and says what has changed for sleepers.
     pub fn pump(&mut self) -> Interest {
-        let changed = self.take_completions();
+        let changed = self.take_in();
         if !changed.is_empty() {
-            self.repost();
             self.transmit();
         }
         changed
     }
 
+    /// As [`Engine::pump`], for a caller that will [`Engine::transmit`].
+    pub fn take_in(&mut self) -> Interest {
+        let changed = self.take_completions();
+        if !changed.is_empty() {
+            self.repost();
+        }
+        changed
+    }
+
+    #[inline]
     fn take_completions(&mut self) -> Interest {
         let mut changed = Interest::empty();
         // The peer may be sending before the connection manager has told us that it accepted: its messages wait for its record.
@@ -223,10 +243,10 @@ impl Engine {
             return changed;
         }
         for _ in 0..POLL_BATCHES {
-            let mut batch = [Completion::Sent { id: 0 }; POLL_BATCH];
-            let count = self.endpoint.poll(&mut batch);
-            for completion in batch.iter().take(count) {
-                changed |= self.complete(completion);
+            let count = self.endpoint.poll(&mut self.completions);
+            for index in 0..count {
+                let Some(completion) = self.completions.get(index).copied() else { break };
+                changed |= self.complete(&completion);
             }
             if count < POLL_BATCH {
                 break;
@@ -235,6 +255,7 @@ impl Engine {
         changed
     }
 
+    #[inline(never)]
     fn complete(&mut self, completion: &Completion) -> Interest {
         match completion {
             Completion::Sent { id } => {
@@ -243,10 +264,12 @@ impl Engine {
             }
             Completion::Received { message } => {
                 self.listens_until = None;
-                let target_area = self.endpoint.target_area();
-                let taken = self.connection.received(*message, &|| snapshot(target_area));
+                let endpoint = &self.endpoint;
+                let taken = self.connection.received(*message, &|| snapshot(endpoint.target_area()));
                 match taken {
+                    Ok(taken) if taken.is_empty() => Interest::READ | Interest::WRITE,
                     Ok(taken) => {
+                        let target_area = self.endpoint.target_area();
                         for index in (0..TARGET_RECORDS).filter(|index| taken.contains(*index)) {
                             let _ = target_area.write(Taken::offset_of(index) as usize, &[0; Sge::BYTES]);
                         }
@@ -356,11 +379,16 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn repost(&mut self) {
         let due = self.connection.receives_due();
-        if due == 0 {
-            return;
+        if due > 0 {
+            self.post_receives(due);
         }
+    }
+
+    #[inline(never)]
+    fn post_receives(&mut self, due: u32) {
         match self.endpoint.post_receives(due) {
             Ok(()) => self.connection.receives_posted(due),
             Err(_) => self.reset(Errno::CONNRESET),
@@ -368,23 +396,48 @@ impl Engine {
     }
 
     /// Posts what the protocol has to send now.
+    #[inline]
     pub fn transmit(&mut self) {
-        while self.listens_until.is_none() && self.connection.has_work() {
+        if self.connection.has_work() && self.listens_until.is_none() {
+            self.post_work();
+        }
+    }
+
+    #[inline(never)]
+    fn post_work(&mut self) {
+        while self.connection.has_work() {
             let mut batch: SmallVec<[WorkRequest; POST_BATCH]> = SmallVec::new();
-            while batch.len() < POST_BATCH
-                && let Some(work) = self.connection.poll_work()
-            {
+            while let Some(work) = self.connection.poll_work() {
                 batch.push(work);
+                if batch.len() == POST_BATCH || !self.connection.has_work() {
+                    break;
+                }
             }
             if batch.is_empty() {
                 return;
             }
-            if let Err(errno) = self.endpoint.post_sends(&batch) {
-                log_info!("posting to {} failed: {errno}", self.endpoint.peer_addr());
-                self.reset(Errno::CONNRESET);
+            if !self.post(&batch) {
                 return;
             }
         }
+    }
+
+    /// False: the connection is over.
+    #[inline]
+    fn post(&mut self, work: &[WorkRequest]) -> bool {
+        match self.endpoint.post_sends(work) {
+            Ok(()) => true,
+            Err(errno) => {
+                self.post_failed(errno);
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn post_failed(&mut self, errno: Errno) {
+        log_info!("posting to {} failed: {errno}", self.endpoint.peer_addr());
+        self.reset(Errno::CONNRESET);
     }
 
     /// Copies queued bytes into the slices behind their first `filled` bytes; `take` frees them. Gives how many.
@@ -411,6 +464,23 @@ impl Engine {
         Ok(done)
     }
 
+    /// Moves queued bytes into the slice: what [`Engine::read`] does in the common case. Gives how many.
+    #[inline]
+    pub fn take(&mut self, into: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while let Some((offset, contiguous)) = self.connection.read_at() {
+            let part = (into.len() - done).min(contiguous as usize);
+            let Some(target) = into.get_mut(done..done + part) else { break };
+            self.endpoint.receive_area().read(offset as usize, target)?;
+            self.connection.consume(part as u32);
+            done += part;
+            if done == into.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
     /// Whether a read finds the end of file once the queued bytes are taken.
     pub fn at_end(&self) -> bool {
         self.read_shut || self.connection.end_of_file() || !self.connection.can_read()
@@ -431,20 +501,23 @@ impl Engine {
         self.read_shut = true;
     }
 
-    /// Takes bytes from `skip` bytes into `from`, as much as can be posted now, and posts it. Gives how many.
-    pub fn write(&mut self, from: &[IoSlice<'_>], skip: usize) -> Result<usize> {
-        let total: usize = from.iter().map(|slice| slice.len()).sum();
+    /// Takes at most `wanted` bytes from `skip` bytes into `from` on, as much as can be posted now, and posts it. Gives how many.
+    pub fn write(&mut self, from: &[IoSlice<'_>], skip: usize, wanted: usize) -> Result<usize> {
         let mut done = 0;
-        while skip + done < total {
+        while done < wanted {
             let room = self.connection.writable() as usize;
             if room == 0 {
                 break;
             }
-            let part = room.min(total - skip - done);
+            let part = room.min(wanted - done);
             let at = self.connection.write_at() as usize;
             gather(from, skip + done, part, |offset, bytes| self.endpoint.send_area().write(at + offset, bytes))?;
-            self.connection.commit(u32::try_from(part).unwrap_or(0));
-            self.transmit();
+            match self.connection.commit_and_poll(part as u32) {
+                Some(work) => {
+                    self.post(core::slice::from_ref(&work));
+                }
+                None => self.transmit(),
+            }
             done += part;
         }
         Ok(done)
@@ -509,7 +582,13 @@ fn snapshot(area: &Region) -> TargetList {
 }
 
 /// Hands out `len` bytes from `skip` bytes into the slices, piece by piece, with each piece's offset.
+#[inline]
 fn gather(from: &[IoSlice<'_>], skip: usize, len: usize, mut put: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+    if let [slice] = from
+        && let Some(bytes) = slice.get(skip..skip.saturating_add(len))
+    {
+        return put(0, bytes);
+    }
     let (mut skip, mut done) = (skip, 0);
     for slice in from {
         if skip >= slice.len() {

@@ -236,6 +236,7 @@ impl Stream {
     }
 
     /// Work that the protocol could not post within the program's call is finished by the service.
+    #[inline]
     fn hand_over(&self, state: &State) {
         if state.engine.as_ref().is_some_and(|engine| engine.wants_to_send()) {
             self.service.take_care(self.token);
@@ -378,7 +379,7 @@ impl State {
         }
         let Some(engine) = &self.engine else { return true };
         let connection = engine.connection();
-        engine.has_error() || connection.readable() as usize >= need || engine.at_end()
+        engine.has_error() || connection.readable() as usize >= need || engine.at_end_of_stream()
     }
 
     fn can_send(&self) -> bool {

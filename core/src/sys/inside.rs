@@ -69,20 +69,29 @@ pub struct Guard {
     not_send: PhantomData<Cell<*mut ()>>,
 }
 
+/// Adds to the counter. Not one atomic step: a signal handler that comes between leaves it as it found it, and nobody else writes it.
+#[inline(always)]
+fn change(by: i32) {
+    let counter = counter();
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
+}
+
 /// Sets the flag for this thread until the guard is dropped.
+#[inline(always)]
 pub fn enter() -> Guard {
-    counter().fetch_add(1, Ordering::Relaxed);
+    change(1);
     Guard { not_send: PhantomData }
 }
 
 /// Sets the flag for this thread for ever: for the library's own threads.
 pub fn enter_for_ever() {
-    counter().fetch_add(1, Ordering::Relaxed);
+    change(1);
 }
 
 impl Drop for Guard {
+    #[inline(always)]
     fn drop(&mut self) {
-        counter().fetch_sub(1, Ordering::Relaxed);
+        change(-1);
     }
 }
 

@@ -62,6 +62,7 @@ impl<T> DerefMut for Guard<'_, T> {
 }
 
 impl<T> Drop for Guard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         self.owner.store(0, Ordering::Relaxed);
     }

@@ -18,8 +18,10 @@ const CHUNK: usize = 256;
 /// Chunks at most: 262 144 objects.
 const CHUNKS: usize = 1024;
 
-struct Cell<T> {
+struct Cell<T: 'static> {
     word: AtomicU64,
+    slab: &'static Slab<T>,
+    index: u32,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -38,11 +40,9 @@ struct Free {
     made: u32,
 }
 
-/// Keeps an object in place. Dropping the last one of a retired object drops the object.
+/// Keeps an object in place. Dropping the last one of a retired object drops the object. One pointer: each call on a socket makes one.
 pub struct Pin<T: Send + Sync + 'static> {
-    slab: &'static Slab<T>,
     cell: &'static Cell<T>,
-    index: u32,
 }
 
 impl<T: Send + Sync> Slab<T> {
@@ -71,8 +71,11 @@ impl<T: Send + Sync> Slab<T> {
             }
         };
         let Some(chunk) = self.chunks.get(index as usize / CHUNK) else { return Err(value) };
-        let cells = chunk
-            .get_or_init(|| (0..CHUNK).map(|_| Cell { word: AtomicU64::new(0), value: UnsafeCell::new(MaybeUninit::uninit()) }).collect());
+        let cells = chunk.get_or_init(|| {
+            let first = index - index % CHUNK as u32;
+            let cell = |index| Cell { word: AtomicU64::new(0), slab: self, index, value: UnsafeCell::new(MaybeUninit::uninit()) };
+            (first..first + CHUNK as u32).map(cell).collect()
+        });
         let Some(cell) = cells.get(index as usize % CHUNK) else { return Err(value) };
         // SAFETY: the index came off the free list, so the cell is not alive and has no pins: nobody else looks at the value.
         let slot = unsafe { &mut *cell.value.get() };
@@ -97,7 +100,7 @@ impl<T: Send + Sync> Slab<T> {
                 Err(now) => word = now,
             }
         }
-        let pin = Pin { slab: self, cell, index };
+        let pin = Pin { cell };
         still().then_some(pin)
     }
 
@@ -110,7 +113,7 @@ impl<T: Send + Sync> Slab<T> {
 impl<T: Send + Sync> Pin<T> {
     /// The object's index.
     pub fn index(&self) -> u32 {
-        self.index
+        self.cell.index
     }
 }
 
@@ -130,15 +133,22 @@ impl<T: Send + Sync> Drop for Pin<T> {
     #[inline]
     fn drop(&mut self) {
         // The last pin of a retired object: the word goes from 1 to 0, and only one thread can see that.
-        if self.cell.word.fetch_sub(1, Ordering::Release) != 1 {
-            return;
+        if self.cell.word.fetch_sub(1, Ordering::Release) == 1 {
+            self.give_back();
         }
+    }
+}
+
+impl<T: Send + Sync> Pin<T> {
+    /// The last pin is gone.
+    #[cold]
+    fn give_back(&self) {
         fence(Ordering::Acquire);
         // SAFETY: not alive and no pins: nobody can reach the value any more, and the cell is not on the free list yet.
         let slot = unsafe { &mut *self.cell.value.get() };
         // SAFETY: it was initialised by `insert` and is dropped exactly once (see above).
         unsafe { slot.assume_init_drop() };
-        self.slab.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).list.push(self.index);
+        self.cell.slab.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).list.push(self.cell.index);
     }
 }
 

@@ -1,7 +1,11 @@
 //! Data in and out.
 
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use rsocket::{calls::Route, capi::boundary::io as boundary};
+use rsocket::{
+    calls::{Route, descriptor::is_ours},
+    capi::boundary::io as boundary,
+    sys::inside,
+};
 
 use super::hooks;
 use crate::guard::ours;
@@ -20,8 +24,11 @@ hooks! {
     fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int
         = ours(fd) => boundary::recvmmsg(fd, messages, count, flags, timeout);
 
+    // A provider that writes to its device does so with locks held and Rust code below it on the stack: no place to be cancelled at
+    // (pthreads(7): write() is a cancellation point), so the library's own writes are system calls.
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t
-        = ours(fd) => boundary::write(fd, buffer, length);
+        = is_ours(fd) || inside::is_set()
+            => if inside::is_set() { boundary::write_kernel(fd, buffer, length) } else { boundary::write(fd, buffer, length) };
     fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t
         = ours(fd) => boundary::writev(fd, vectors, count, 0);
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t

@@ -72,6 +72,16 @@ pub unsafe fn send(fd: c_int, buffer: *const c_void, length: usize, flags: c_int
     size(io::send(fd, &[IoSlice::new(from)], flags))
 }
 
+/// write(2), by the kernel, whatever the number is.
+///
+/// # Safety
+/// Unless NULL, `buffer` must be good for reads of `length` bytes.
+#[inline]
+pub unsafe fn write_kernel(fd: c_int, buffer: *const c_void, length: usize) -> Route<ssize_t> {
+    // SAFETY: reads the caller's memory only.
+    size(unsafe { call!(libc::SYS_write, fd, buffer, length) }.into())
+}
+
 /// readv(2), preadv2(2) at the current position: `flags` are those of recv(2).
 ///
 /// # Safety

@@ -77,6 +77,17 @@ impl VerbsEndpoint {
             qp_num: self.parts.queues.number(),
         })
     }
+
+    /// The completion queue itself fails. Once is enough.
+    #[cold]
+    fn queue_is_broken(&mut self, out: &mut [Completion]) -> usize {
+        let [first, ..] = out else { return 0 };
+        if core::mem::replace(&mut self.flushed, true) {
+            return 0;
+        }
+        *first = Completion::Failed(TransportError::Other(u32::MAX));
+        1
+    }
 }
 
 impl Endpoint for VerbsEndpoint {
@@ -127,7 +138,11 @@ impl Endpoint for VerbsEndpoint {
         let _inside = inside::enter();
         let qp = self.parts.queues.qp();
         let inline = self.limits.inline;
-        work.chunks(BATCH).try_for_each(|batch| post::send(qp, &mut self.parts.areas, inline, batch))
+        let areas = &mut self.parts.areas;
+        if work.len() <= BATCH {
+            return post::send(qp, areas, inline, work);
+        }
+        work.chunks(BATCH).try_for_each(|batch| post::send(qp, areas, inline, batch))
     }
 
     fn post_receives(&mut self, count: u32) -> Result<()> {
@@ -156,41 +171,29 @@ impl Endpoint for VerbsEndpoint {
     fn poll(&mut self, out: &mut [Completion]) -> usize {
         let _inside = inside::enter();
         let cq = self.parts.queues.completions().raw();
-        let mut free = out.iter_mut();
+        let wanted = out.len().min(BATCH);
         let mut taken = 0;
         loop {
-            let wanted = free.len().min(BATCH);
-            if wanted == 0 {
-                return taken;
-            }
             let mut done = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
             // SAFETY: the completion queue is valid; `wanted` is at most the array's length.
-            let got = unsafe { rdma_sys::ibv_poll_cq(cq, i32::try_from(wanted).unwrap_or(0), done.as_mut_ptr().cast()) };
-            let Ok(got) = usize::try_from(got) else {
-                // The queue itself is broken. Once is enough.
-                if self.flushed {
-                    return taken;
-                }
-                self.flushed = true;
-                if let Some(to) = free.next() {
-                    *to = Completion::Failed(TransportError::Other(u32::MAX));
-                    taken += 1;
-                }
-                return taken;
-            };
-            for done in done.iter().take(got) {
+            let got = unsafe { rdma_sys::ibv_poll_cq(cq, wanted as i32, done.as_mut_ptr().cast()) };
+            if got < 0 {
+                return self.queue_is_broken(out);
+            }
+            for done in done.iter().take(got as usize) {
                 // SAFETY: the call filled in the first `got` elements.
                 let done = unsafe { done.assume_init_ref() };
                 let completion = post::completion(&self.parts.areas, self.limits.mode, done);
                 if completion == Completion::Failed(TransportError::Flushed) && core::mem::replace(&mut self.flushed, true) {
                     continue;
                 }
-                if let Some(to) = free.next() {
+                if let Some(to) = out.get_mut(taken) {
                     *to = completion;
                     taken += 1;
                 }
             }
-            if got < wanted {
+            // A full batch of flushes that say nothing new is not yet the end.
+            if taken > 0 || got == 0 || (got as usize) < wanted {
                 return taken;
             }
         }

@@ -20,24 +20,26 @@ use crate::{
 pub(super) const BATCH: usize = 16;
 
 /// Posts a batch of at most [`BATCH`] work requests; longer input is cut off.
+#[inline]
 pub(super) fn send(qp: *mut ibv_qp, areas: &mut Areas, inline: u32, work: &[WorkRequest]) -> Result<()> {
-    let mut entries = [ibv_sge { addr: 0, length: 0, lkey: 0 }; BATCH];
+    // Neither is filled in beforehand: 2 KiB, of which one request uses an eighth of a KiB.
+    let mut entries = [const { MaybeUninit::<ibv_sge>::uninit() }; BATCH];
     let mut requests = [const { MaybeUninit::<ibv_send_wr>::uninit() }; BATCH];
-    let first: *mut ibv_send_wr = requests.as_mut_ptr().cast();
+    let first = requests.as_mut_ptr();
     let count = work.len().min(BATCH);
-    for (index, (work, entry)) in work.iter().zip(entries.iter_mut()).enumerate() {
-        let next = if index + 1 == count { core::ptr::null_mut() } else { first.wrapping_add(index + 1) };
-        let request = translate(areas, inline, work, entry, next)?;
-        // SAFETY: the index is below BATCH, since `entries` ends the loop there.
-        unsafe { first.wrapping_add(index).write(request) };
-    }
     if count == 0 {
         return Ok(());
     }
+    for (index, (work, entry)) in work.iter().zip(entries.iter_mut()).enumerate() {
+        let next = if index + 1 == count { core::ptr::null_mut() } else { first.wrapping_add(index + 1).cast() };
+        // SAFETY: the index is below BATCH, since `entries` ends the loop there; nothing else refers to the element.
+        let request = unsafe { &mut *first.wrapping_add(index) };
+        translate(areas, inline, work, entry, next, request)?;
+    }
     let mut bad = core::ptr::null_mut();
-    // SAFETY: the queue pair is valid; `count` requests are written and chained, the last ends the chain; requests, entries and
-    // inline payloads live until the call returns, other payloads lie in registered memory.
-    libs::check_code(unsafe { rdma_sys::ibv_post_send(qp, first, &mut bad) })
+    // SAFETY: the queue pair is valid; one request at least is written, all are chained, the last ends the chain; requests, entries
+    // and inline payloads live until the call returns, other payloads lie in registered memory.
+    libs::check_code(unsafe { rdma_sys::ibv_post_send(qp, first.cast(), &mut bad) })
 }
 
 /// Posts `count` receives, at most [`BATCH`]; `slot` names the message slot of each (iWARP).
@@ -68,7 +70,16 @@ pub(super) fn receive(qp: *mut ibv_qp, areas: &Areas, mode: MessageMode, count: 
     libs::check_code(unsafe { rdma_sys::ibv_post_recv(qp, first, &mut bad) })
 }
 
-fn translate(areas: &mut Areas, inline: u32, work: &WorkRequest, entry: &mut ibv_sge, next: *mut ibv_send_wr) -> Result<ibv_send_wr> {
+/// Writes `request`, and `entry` if it has a payload.
+#[inline(always)]
+fn translate(
+    areas: &mut Areas,
+    inline: u32,
+    work: &WorkRequest,
+    entry: &mut MaybeUninit<ibv_sge>,
+    next: *mut ibv_send_wr,
+    request: &mut MaybeUninit<ibv_send_wr>,
+) -> Result<()> {
     let mut flags = if work.signaled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
     let len = work.payload.len();
     let fits = len <= inline;
@@ -82,10 +93,7 @@ fn translate(areas: &mut Areas, inline: u32, work: &WorkRequest, entry: &mut ibv
         Payload::Bytes { bytes, len } => Some(areas.control(bytes.get(..usize::from(*len)).unwrap_or(bytes))?),
     };
     let (sg_list, num_sge): (*mut ibv_sge, c_int) = match located {
-        Some(Located { addr, key }) if len > 0 => {
-            *entry = ibv_sge { addr, length: len, lkey: key };
-            (entry, 1)
-        }
+        Some(Located { addr, key }) if len > 0 => (entry.write(ibv_sge { addr, length: len, lkey: key }), 1),
         _ => (core::ptr::null_mut(), 0),
     };
     let (opcode, to, immediate) = match work.operation {
@@ -95,7 +103,7 @@ fn translate(areas: &mut Areas, inline: u32, work: &WorkRequest, entry: &mut ibv
     };
     let to = if num_sge == 0 { RemoteAddress::default() } else { to };
     let none = ibv_mw_bind_info { mr: core::ptr::null_mut(), addr: 0, length: 0, mw_access_flags: 0 };
-    Ok(ibv_send_wr {
+    request.write(ibv_send_wr {
         wr_id: work.id,
         next,
         sg_list,
@@ -106,7 +114,8 @@ fn translate(areas: &mut Areas, inline: u32, work: &WorkRequest, entry: &mut ibv
         wr: wr_t { rdma: rdma_t { remote_addr: to.addr, rkey: to.key } },
         qp_type: qp_type_t { xrc: xrc_t { remote_srqn: 0 } },
         bind_mw_tso_union: bind_mw_tso_union_t { bind_mw: rdma_sys::bind_mw_t { mw: core::ptr::null_mut(), rkey: 0, bind_info: none } },
-    })
+    });
+    Ok(())
 }
 
 /// What a work completion says.

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     wire::{ByteOrder, ConnectRecord, Control, Message, Sge, encode_iomap_size},
-    work::{ExposedMemory, MessageMode},
+    work::{ExposedMemory, MessageMode, WorkRequest},
 };
 
 /// What is known of the peer once it is connected.
@@ -197,6 +197,7 @@ impl Connection {
         if self.has_queue_entry() { self.sender.writable() } else { 0 }
     }
 
+    #[inline]
     fn has_queue_entry(&self) -> bool {
         let per_message = work_requests(self.mode);
         let in_use = self.queue.data_entries() + self.due.data_entries() + self.sender.committed() * per_message;
@@ -214,6 +215,20 @@ impl Connection {
         if self.has_queue_entry() {
             self.sender.commit(count);
         }
+    }
+
+    /// As [`Connection::commit`], and gives the message's work request at once, to be posted next, where nothing else waits: the way of
+    /// nearly every write. `None`: it is among those of [`Connection::poll_work`]. `count` is at most what [`Connection::writable`] says now.
+    #[inline]
+    #[must_use = "what is given is to be posted"]
+    pub fn commit_and_poll(&mut self, count: u32) -> Option<WorkRequest> {
+        if self.mode != MessageMode::Immediate || self.has_work() {
+            self.commit(count);
+            return None;
+        }
+        debug_assert!(count <= self.writable(), "the caller has just asked");
+        let message = self.sender.message(count)?;
+        Some(self.data(message))
     }
 
     /// Bytes committed that are not known to have arrived.

@@ -38,6 +38,7 @@ impl Due {
 
 impl Connection {
     /// The next work request to post. They are to be posted in the order in which they come.
+    #[inline]
     pub fn poll_work(&mut self) -> Option<WorkRequest> {
         if let Some(Second { message, class }) = self.due.second.take() {
             return Some(self.message(RemoteAddress::default(), Payload::Empty, message, class, Signal::WhenDue));
@@ -63,13 +64,15 @@ impl Connection {
     }
 
     /// Whether [`Connection::poll_work`] has something now.
+    #[inline]
     pub fn has_work(&self) -> bool {
         self.due.second.is_some() || self.sender.committed() > 0 || (self.control_is_due() && !self.queue.control_is_full())
     }
 
     /// Whether a control message is due that has to wait until others have completed.
+    #[inline]
     pub fn wants_to_send_control(&self) -> bool {
-        self.control_is_due() && self.queue.control_is_full()
+        self.queue.control_is_full() && self.control_is_due()
     }
 
     /// Whether everything that was given to send is known to have arrived (see [`Connection::flush_needed`]), or the peer is gone, so
@@ -121,9 +124,14 @@ impl Connection {
         self.message(RemoteAddress { addr, key: targets.key }, payload, message, Class::Control, Signal::WhenDue)
     }
 
-    fn data(&mut self, Committed { offset, to }: Committed) -> WorkRequest {
+    #[inline(always)]
+    pub(super) fn data(&mut self, Committed { offset, to }: Committed) -> WorkRequest {
         let payload = Payload::SendArea { offset, len: to.length };
         let address = RemoteAddress { addr: to.addr, key: to.key };
+        if self.mode == MessageMode::Immediate {
+            let operation = Operation::WriteWithImmediate { to: address, immediate: Message::Data(to.length).to_u32() };
+            return self.queue.post(operation, payload, Class::Data, Signal::WhenDue);
+        }
         self.message(address, payload, Message::Data(to.length), Class::Data, Signal::WhenDue)
     }
 

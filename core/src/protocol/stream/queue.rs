@@ -85,6 +85,7 @@ impl SendQueue {
     }
 
     /// Numbers a work request. `operation` and `payload` must be posted next.
+    #[inline(always)]
     pub(super) fn post(&mut self, operation: Operation, payload: Payload, class: Class, signal: Signal) -> WorkRequest {
         let bytes = if let Payload::SendArea { len, .. } = payload { len } else { 0 };
         let control = matches!(class, Class::Control | Class::KeepAlive);

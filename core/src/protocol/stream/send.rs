@@ -70,22 +70,31 @@ impl Sender {
         self.write_at
     }
 
-    /// Makes a message of the `len` bytes at `write_at`. Longer than what [`Sender::writable`] said is cut off.
-    pub(super) fn commit(&mut self, len: u32) {
+    /// Makes a message of the `len` bytes at `write_at`, to be sent now. Longer than what [`Sender::writable`] said is cut off.
+    #[inline]
+    pub(super) fn message(&mut self, len: u32) -> Option<Committed> {
         // The ramp may have started again since the caller asked; what it was told still holds.
         let len = len.min(self.room()).min(self.max_write);
         if len == 0 {
-            return;
+            return None;
         }
         if len >= self.piece {
             self.piece = self.piece.saturating_mul(2).min(self.max_write);
         }
         self.credit.use_one();
-        self.committed.push_back(Committed { offset: self.write_at, to: self.targets.take(len) });
+        let message = Committed { offset: self.write_at, to: self.targets.take(len) };
         self.used += len;
         self.write_at += len;
         if self.write_at == self.size {
             self.write_at = 0;
+        }
+        Some(message)
+    }
+
+    /// A message that is sent in its turn.
+    pub(super) fn commit(&mut self, len: u32) {
+        if let Some(message) = self.message(len) {
+            self.committed.push_back(message);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Data in and out: recv and send, with what they wait for.
 
+use core::ops::Deref;
 use std::io::{IoSlice, IoSliceMut};
 
 use super::{Blocking, State, Stream};
@@ -8,40 +9,75 @@ use crate::{
     socket::{account, wait::Interest},
 };
 
+/// Bytes in all slices. One slice, as nearly always, is worth a way of its own.
+#[inline]
+fn total<T: Deref<Target = [u8]>>(slices: &[T]) -> usize {
+    match slices {
+        [one] => one.len(),
+        slices => slices.iter().map(|slice| slice.len()).sum(),
+    }
+}
+
 impl Stream {
     /// recv(2) with the flags MSG_PEEK and MSG_WAITALL.
     pub fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool, wait_all: bool, blocking: Blocking) -> Result<usize> {
-        let wanted: usize = into.iter().map(|slice| slice.len()).sum();
-        let mut done = 0;
+        let wanted = total(into);
+        let enough = |done: usize| if wait_all { done == wanted } else { done > 0 };
+        match self.receive_now(into, 0, wanted, peek)? {
+            None => Ok(0),
+            Some(done) if enough(done) && done > 0 => Ok(done),
+            Some(0) if wanted > 0 && matches!(blocking, Blocking::Never) => Err(Errno::AGAIN),
+            Some(done) => self.receive_rest(into, done, wanted, peek, blocking, enough),
+        }
+    }
+
+    /// Waits for what is missing. Apart from the rest: most calls find what they want.
+    #[inline(never)]
+    fn receive_rest(
+        &self,
+        into: &mut [IoSliceMut<'_>],
+        mut done: usize,
+        wanted: usize,
+        peek: bool,
+        blocking: Blocking,
+        enough: impl Fn(usize) -> bool,
+    ) -> Result<usize> {
         loop {
-            match self.receive_now(into, done, wanted, peek) {
-                Ok(Some(more)) => done += more,
-                Ok(None) => return Ok(done),
-                Err(_) if done > 0 => return Ok(done),
-                Err(errno) => return Err(errno),
-            }
-            let enough = if wait_all && !peek { done == wanted } else { done > 0 };
-            if enough || (wait_all && peek && done == wanted) {
-                return Ok(done);
-            }
-            if peek {
-                done = 0;
-            }
             // A length of zero waits for data, and takes none.
             if wanted == 0 && self.state.lock()?.can_receive(1) {
                 return Ok(0);
             }
-            let need = if wait_all && peek { wanted } else { 1 };
+            // A peek sees the same bytes again: it waits for one more of them.
+            let need = if peek { done + 1 } else { 1 };
             match self.wait(Interest::READ, blocking, done == 0, |state| state.can_receive(need)) {
                 Ok(()) => {}
                 Err(_) if done > 0 => return Ok(done),
                 Err(errno) => return Err(errno),
             }
+            let taken = if peek { 0 } else { done };
+            let more = match self.receive_again(into, taken, wanted, peek) {
+                Ok(Some(more)) => more,
+                Ok(None) => return Ok(done),
+                Err(_) if done > 0 => return Ok(done),
+                Err(errno) => return Err(errno),
+            };
+            // A peek that was woken and finds nothing new has come to the end.
+            if peek && more > 0 && more == done || enough(taken + more) && taken + more > 0 {
+                return Ok(taken + more);
+            }
+            done = taken + more;
         }
     }
 
+    /// [`Stream::receive_now`] for those who have waited.
+    #[inline(never)]
+    fn receive_again(&self, into: &mut [IoSliceMut<'_>], done: usize, wanted: usize, peek: bool) -> Result<Option<usize>> {
+        self.receive_now(into, done, wanted, peek)
+    }
+
     /// What is there: `None` at the end of file, `Some(0)` when there is nothing yet.
-    pub(super) fn receive_now(&self, into: &mut [IoSliceMut<'_>], done: usize, wanted: usize, peek: bool) -> Result<Option<usize>> {
+    #[inline(always)]
+    fn receive_now(&self, into: &mut [IoSliceMut<'_>], done: usize, wanted: usize, peek: bool) -> Result<Option<usize>> {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
         if !state.may_transfer()? {
@@ -50,14 +86,21 @@ impl Stream {
         // After a failed connect there is nothing to read: end of file, as with TCP.
         let Some(engine) = state.engine.as_mut() else { return Ok(None) };
         if (engine.connection().readable() as usize) < wanted - done {
-            let changed = engine.pump();
+            let changed = engine.take_in();
             self.sleepers.wake(changed);
-        }
-        let count = engine.read(into, done, !peek)?;
-        if count > 0 {
-            if !peek {
+            if !changed.is_empty() && engine.connection().readable() == 0 {
                 engine.transmit();
-                account::received(engine.endpoint().kind(), count);
+            }
+        }
+        let count = match (engine.connection().readable(), &mut *into) {
+            (0, _) => 0,
+            (_, [slice]) if !peek => engine.take(slice.get_mut(done..).unwrap_or_default())?,
+            (_, slices) => engine.read(slices, done, !peek)?,
+        };
+        if count > 0 {
+            engine.transmit();
+            if !peek {
+                account::received(engine.kind(), count);
             }
             self.hand_over(state);
             return Ok(Some(count));
@@ -76,23 +119,23 @@ impl Stream {
 
     /// send(2). Gives what was taken; an error only if that is nothing.
     pub fn send(&self, from: &[IoSlice<'_>], blocking: Blocking) -> Result<usize> {
-        let wanted: usize = from.iter().map(|slice| slice.len()).sum();
-        let mut done = 0;
-        loop {
-            match self.send_now(from, done, wanted) {
+        let wanted = total(from);
+        let done = self.send_now(from, 0, wanted)?;
+        if done == wanted { Ok(done) } else { self.send_rest(from, done, wanted, blocking) }
+    }
+
+    /// Waits for room for what is left. Apart from the rest: most calls find room.
+    #[inline(never)]
+    fn send_rest(&self, from: &[IoSlice<'_>], mut done: usize, wanted: usize, blocking: Blocking) -> Result<usize> {
+        while done < wanted {
+            let sent = self.wait(Interest::WRITE, blocking, done == 0, State::can_send).and_then(|()| self.send_now(from, done, wanted));
+            match sent {
                 Ok(more) => done += more,
-                Err(_) if done > 0 => return Ok(done),
-                Err(errno) => return Err(errno),
-            }
-            if done == wanted {
-                return Ok(done);
-            }
-            match self.wait(Interest::WRITE, blocking, done == 0, State::can_send) {
-                Ok(()) => {}
-                Err(_) if done > 0 => return Ok(done),
+                Err(_) if done > 0 => break,
                 Err(errno) => return Err(errno),
             }
         }
+        Ok(done)
     }
 
     pub(super) fn send_now(&self, from: &[IoSlice<'_>], done: usize, wanted: usize) -> Result<usize> {
@@ -117,7 +160,7 @@ impl Stream {
                     None => Err(Errno::PIPE),
                 };
             }
-            let more = engine.write(from, done + count)?;
+            let more = engine.write(from, done + count, wanted - done - count)?;
             count += more;
             if more > 0 && round > 0 || done + count == wanted {
                 break;
@@ -126,7 +169,7 @@ impl Stream {
             self.sleepers.wake(changed);
         }
         if count > 0 {
-            account::sent(engine.endpoint().kind(), count);
+            account::sent(engine.kind(), count);
         }
         self.hand_over(state);
         Ok(count)

@@ -47,8 +47,7 @@ impl Stream {
                 Ok(false) => {}
                 Err(errno) => return Err(errno),
             }
-            self.look_after_sleep()?;
-            if ready(&*self.state.lock()?) {
+            if self.look_again(&ready)? {
                 return Ok(());
             }
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
@@ -59,7 +58,11 @@ impl Stream {
 
     pub(super) fn spin(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         let polling = config::get().polling_time;
-        let until = if cpus::may_spin() { clock::now().saturating_add(u64::try_from(polling.as_nanos()).unwrap_or(0)) } else { 0 };
+        // Nothing has changed since the caller looked: only time can help.
+        if polling.is_zero() || !cpus::may_spin() {
+            return Ok(false);
+        }
+        let until = clock::now().saturating_add(u64::try_from(polling.as_nanos()).unwrap_or(0));
         loop {
             {
                 let mut state = self.state.lock()?;
@@ -68,7 +71,7 @@ impl Stream {
                     return Ok(true);
                 }
             }
-            if until == 0 || clock::now() >= until {
+            if clock::now() >= until {
                 return Ok(false);
             }
             core::hint::spin_loop();
@@ -103,8 +106,13 @@ impl Stream {
         }
     }
 
-    /// Takes the announcement off and, where others still sleep, arms the queue for them.
+    /// After a poller's sleep: see [`Stream::look_again`].
     pub fn look_after_sleep(&self) -> Result<()> {
+        self.look_again(&|_| true).map(drop)
+    }
+
+    /// Takes the announcement off and, where others still sleep, arms the queue for them. Gives what `ready` says then.
+    pub(super) fn look_again(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         let mut state = self.state.lock()?;
         if let Some(engine) = state.engine.as_mut() {
             engine.clear_events();
@@ -116,7 +124,7 @@ impl Stream {
             }
             self.pump(&mut state);
         }
-        Ok(())
+        Ok(ready(&state))
     }
 
     /// Waits for the outcome of a connect: the phase that is not [`Phase::Connecting`].

@@ -276,11 +276,22 @@ impl Pair {
     }
 
     fn commit(&mut self, me: usize) -> bool {
-        let side = &mut self.sides[me];
+        let [a, b] = &mut self.sides;
+        let (side, peer) = if me == 0 { (a, b) } else { (b, a) };
         let mut progress = false;
         if let Some(len) = side.reserved.take() {
             if side.connection.can_write() {
-                side.connection.commit(len);
+                let nothing_waits = !side.connection.has_work();
+                // The room may have shrunk in between: then only `commit` keeps what was promised.
+                if len <= side.connection.writable() && self.random.below(2) == 0 {
+                    let work = side.connection.commit_and_poll(len);
+                    assert_eq!(work.is_some(), nothing_waits && self.mode == MessageMode::Immediate);
+                    if let Some(work) = work {
+                        side.post(work, self.mode, peer.order, &mut VecDeque::new());
+                    }
+                } else {
+                    side.connection.commit(len);
+                }
                 side.written += len as usize;
             }
             progress = true;
