@@ -257,10 +257,13 @@ pub trait Fabric: Send + Sync {
     /// Takes the events that are there, at most `most`, without blocking.
     fn events(&self, most: usize) -> Vec<Event>;
 
-    /// One step of what can wait until there is nothing else to do: making ready for connections to come, clearing away what is
-    /// left of others. Gives the time at which it wants to be called again; not later than `now`: there is more to do. Called by
-    /// the service thread when all events have been handled.
-    fn prepare(&self, _now: Nanos) -> Option<Nanos> {
+    /// When [`Fabric::prepare`] has something to do; not later than `now`: at once. Asked by the service thread when all events have
+    /// been handled.
+    fn next_preparation(&self, _now: Nanos) -> Option<Nanos> {
         None
     }
+
+    /// One step of what can wait until there is nothing else to do: making ready for connections to come, clearing away what is
+    /// left of others. Called by the service thread when nothing has happened for a moment.
+    fn prepare(&self, _now: Nanos) {}
 }

@@ -34,6 +34,11 @@ const WATCHED: usize = 128;
 /// How often those in care that are not watched are looked at, in nanoseconds.
 const CARE_INTERVAL: Nanos = 20_000_000;
 
+/// How long nothing must have happened before the fabric prepares for what may come. Its steps take some 100 us each, on soft-RoCE
+/// within the kernel, where they keep the peer's answer waiting: the events of a connection that is being made follow each other
+/// faster than this.
+const QUIET: Duration = Duration::from_micros(250);
+
 /// What the service is to do with a connection in its care.
 pub enum Care {
     /// Look again at an event on its descriptor, or at this time.
@@ -244,18 +249,19 @@ impl Service {
         }
     }
 
-    /// Sleeps until a turn is worth while; before, the fabric does what could wait until now, as long as nothing else is to do.
+    /// Sleeps until a turn is worth while; in between, the fabric does what could wait until now, as long as nothing else is to do.
     fn rest(&self, next: Option<Nanos>) {
         loop {
             let now = clock::now();
-            match self.fabric.prepare(now) {
-                Some(again) if again <= now => {
-                    if self.wait(Some(Duration::ZERO)) || next.is_some_and(|next| next <= now) {
-                        return;
-                    }
-                }
-                again => return self.sleep(clock::earlier(next, again)),
+            match self.fabric.next_preparation(now) {
+                Some(at) if at <= now => {}
+                at => return self.sleep(clock::earlier(next, at)),
             }
+            let left = clock::left(now, next).map_or(QUIET, |left| left.min(QUIET));
+            if self.wait(Some(left)) || next.is_some_and(|next| next <= clock::now()) {
+                return;
+            }
+            self.fabric.prepare(now);
         }
     }
 

@@ -162,8 +162,12 @@ impl Fabric for Verbs {
         self.shared.take_events(most)
     }
 
-    fn prepare(&self, now: Nanos) -> Option<Nanos> {
-        self.shared.spares().prepare(now)
+    fn next_preparation(&self, now: Nanos) -> Option<Nanos> {
+        self.shared.spares().next_preparation(now)
+    }
+
+    fn prepare(&self, now: Nanos) {
+        self.shared.spares().prepare(now);
     }
 }
 

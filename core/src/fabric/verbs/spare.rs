@@ -149,8 +149,7 @@ enum Job {
     Bury(Remains),
     /// To be dropped.
     Old(Vec<Kept<Parts>>, Vec<Kept<Pieces>>),
-    /// Nothing until then.
-    Nothing(Option<Nanos>),
+    Nothing,
 }
 
 #[derive(Default)]
@@ -169,9 +168,27 @@ impl Stock {
         found.map(|at| self.pieces.swap_remove(at).what).unwrap_or_default()
     }
 
+    /// The oldest thing that is kept.
+    fn oldest(&self) -> Option<Nanos> {
+        self.ready.iter().map(|kept| kept.since).chain(self.pieces.iter().map(|kept| kept.since)).min()
+    }
+
+    /// The kind of the next spare, if there are too few.
+    fn missing(&self, now: Nanos) -> Option<&Kind> {
+        self.demand.wanted(now).filter(|(_, count)| self.ready.len() < *count).map(|(kind, _)| kind)
+    }
+
+    /// When there is something to do, now at the earliest.
+    fn next(&mut self, now: Nanos) -> Option<Nanos> {
+        self.tended = true;
+        if !self.over.is_empty() || self.missing(now).is_some() {
+            return Some(now);
+        }
+        self.oldest().map(|since| since.saturating_add(UNUSED))
+    }
+
     /// What to do next: first clear away what is over (its pieces serve the next), then the next spare.
     fn job(&mut self, now: Nanos) -> Job {
-        self.tended = true;
         if let Some(remains) = self.over.pop_front() {
             return Job::Bury(remains);
         }
@@ -181,15 +198,9 @@ impl Stock {
         if !ready.is_empty() || !pieces.is_empty() {
             return Job::Old(ready, pieces);
         }
-        if let Some((kind, count)) = self.demand.wanted(now)
-            && self.ready.len() < count
-        {
-            let kind = kind.clone();
-            let pieces = self.take_pieces(&kind);
-            return Job::Make(kind, pieces);
-        }
-        let oldest = self.ready.iter().map(|kept| kept.since).chain(self.pieces.iter().map(|kept| kept.since)).min();
-        Job::Nothing(oldest.map(|since| since.saturating_add(UNUSED)))
+        let Some(kind) = self.missing(now).cloned() else { return Job::Nothing };
+        let pieces = self.take_pieces(&kind);
+        Job::Make(kind, pieces)
     }
 }
 
@@ -233,16 +244,20 @@ impl Spares {
         drop(stock);
     }
 
-    /// One step of what waits. Gives the time of the next one; not later than `now`: there is more.
-    pub(super) fn prepare(&self, now: Nanos) -> Option<Nanos> {
+    /// When there is something to do; not later than `now`: at once.
+    pub(super) fn next_preparation(&self, now: Nanos) -> Option<Nanos> {
+        self.stock().next(now)
+    }
+
+    /// One step of what waits.
+    pub(super) fn prepare(&self, now: Nanos) {
         let job = self.stock().job(now);
         match job {
-            Job::Nothing(until) => return until,
+            Job::Nothing => {}
             Job::Bury(remains) => self.bury(remains, now),
             Job::Old(ready, pieces) => drop((ready, pieces)),
             Job::Make(kind, pieces) => self.make(kind, pieces, now),
         }
-        Some(now)
     }
 
     fn bury(&self, remains: Remains, now: Nanos) {

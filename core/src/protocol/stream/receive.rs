@@ -22,6 +22,9 @@ pub(super) struct Receiver {
     used: u32,
     /// Whether the half to be advertised next is the second one.
     second_half: bool,
+    /// Most of the first half is still to be filled: a connection that carries little never needs the second one, and is spared a
+    /// message and a wake-up at each end.
+    fresh: bool,
     /// The peer keeps one record only, so that it must be used up before it is filled in again.
     single_record: bool,
 }
@@ -39,6 +42,7 @@ impl Receiver {
             credit: ReceiveCredit::new(queue),
             used: 0,
             second_half: true,
+            fresh: true,
             single_record: false,
         }
     }
@@ -94,6 +98,7 @@ impl Receiver {
             return Err(PeerFault::DataTooLong { len, room });
         }
         self.room -= len;
+        self.fresh &= self.room > self.half() / 4 * 3;
         self.readable += len;
         self.messages.push_back(len);
         Ok(())
@@ -141,7 +146,7 @@ impl Receiver {
 
     /// Whether a whole half is neither advertised nor unread. It is the next in rotation, as bytes are read in order.
     fn half_is_free(&self) -> bool {
-        self.half() > 0 && self.size - self.room - self.readable >= self.half() && !(self.single_record && self.room > 0)
+        !self.fresh && self.half() > 0 && self.size - self.room - self.readable >= self.half() && !(self.single_record && self.room > 0)
     }
 
     /// The limit to send now.
