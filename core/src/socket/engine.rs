@@ -227,6 +227,7 @@ impl Engine {
     }
 
     /// As [`Engine::pump`], for a caller that will [`Engine::transmit`].
+    #[inline(always)]
     pub fn take_in(&mut self) -> Interest {
         let changed = self.take_completions();
         if !changed.is_empty() {
@@ -235,7 +236,7 @@ impl Engine {
         changed
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_completions(&mut self) -> Interest {
         let mut changed = Interest::empty();
         // The peer may be sending before the connection manager has told us that it accepted: its messages wait for its record.
@@ -396,7 +397,7 @@ impl Engine {
     }
 
     /// Posts what the protocol has to send now.
-    #[inline]
+    #[inline(always)]
     pub fn transmit(&mut self) {
         if self.connection.has_work() && self.listens_until.is_none() {
             self.post_work();

@@ -236,7 +236,7 @@ impl Stream {
     }
 
     /// Work that the protocol could not post within the program's call is finished by the service.
-    #[inline]
+    #[inline(always)]
     fn hand_over(&self, state: &State) {
         if state.engine.as_ref().is_some_and(|engine| engine.wants_to_send()) {
             self.service.take_care(self.token);

@@ -20,7 +20,7 @@ use crate::{
 pub(super) const BATCH: usize = 16;
 
 /// Posts a batch of at most [`BATCH`] work requests; longer input is cut off.
-#[inline]
+#[inline(always)]
 pub(super) fn send(qp: *mut ibv_qp, areas: &mut Areas, inline: u32, work: &[WorkRequest]) -> Result<()> {
     // Neither is filled in beforehand: 2 KiB, of which one request uses an eighth of a KiB.
     let mut entries = [const { MaybeUninit::<ibv_sge>::uninit() }; BATCH];
