@@ -55,7 +55,7 @@ const QUICK: [Case; 22] = [
 
 const LONG: [Case; 10] = [
     case("plain", "run_rstream", 500 << 20, 600),
-    case("all-verify", "run_rstream -S all -T v", 500 << 20, 1800),
+    case("all-verify", "run_all_sizes -T v", 2250 << 20, 900),
     case("default-async", "run_async", 500 << 20, 900),
     case("default-blocking", "run_rstream -T b", 500 << 20, 900),
     case("default-nonblocking", "run_rstream -T n", 500 << 20, 900),
@@ -101,6 +101,7 @@ fn judge(outcome: &Outcome, pairs: &[(String, String)], cases: &[&Case]) {
         for case in cases {
             let step = outcome.step(&step(server, client, case));
             println!("{:44} {:>6.1} s  {}", step.name, step.seconds, if step.status == 0 { "ok" } else { "FAILED" });
+            step.output.lines().filter(|line| line.starts_with("note: ")).for_each(|line| println!("    {line}"));
             if step.status != 0 {
                 failed.push_str(&format!("{}: exit status {}\n{}\n", step.name, step.status, step.output));
             }
