@@ -15,12 +15,12 @@ use crate::{
     sys::{clock, signals},
 };
 
-fn blocking(held: &Held, flags: i32, timeout: Option<Duration>) -> Blocking {
+fn blocking(held: &Held, flags: i32, timeout: impl FnOnce() -> Option<Duration>) -> Blocking {
     if flags & libc::MSG_DONTWAIT != 0 || held.is_nonblocking() {
         return Blocking::Never;
     }
     // Most sockets have no time-out: they need no look at the clock.
-    Blocking::Until(timeout.and_then(|timeout| clock::deadline(clock::now(), Some(timeout))))
+    Blocking::Until(timeout().and_then(|timeout| clock::deadline(clock::now(), Some(timeout))))
 }
 
 /// A stream that the kernel has taken over in the meantime answers ENOTCONN: then the kernel is to be asked.
@@ -40,7 +40,7 @@ pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
     if flags & libc::MSG_OOB != 0 {
         return Route::err(Errno::OPNOTSUPP);
     }
-    let result = stream.send(from, blocking(&held, flags, held.socket.options.send_timeout()));
+    let result = stream.send(from, blocking(&held, flags, || held.socket.options.send_timeout()));
     // send(2): EPIPE: "In this case, the process will also receive a SIGPIPE unless MSG_NOSIGNAL is set."
     if result == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         signals::raise_sigpipe();
@@ -66,7 +66,7 @@ pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
         return Route::err(Errno::INVAL);
     }
     let (peek, wait_all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
-    let blocking = blocking(&held, flags, held.socket.options.receive_timeout());
+    let blocking = blocking(&held, flags, || held.socket.options.receive_timeout());
     if flags & libc::MSG_TRUNC != 0 && !peek {
         return discard(stream, into, wait_all, blocking);
     }

@@ -365,7 +365,13 @@ impl State {
     }
 
     /// Data calls on a socket that is being connected wait, as with TCP; after a failure they report it once.
+    #[inline(always)]
     fn may_transfer(&mut self) -> Result<bool> {
+        if self.phase == Phase::Up { Ok(true) } else { self.may_transfer_later() }
+    }
+
+    #[cold]
+    fn may_transfer_later(&mut self) -> Result<bool> {
         match self.phase {
             Phase::Connecting => Ok(false),
             Phase::Failed => self.error.take().map_or(Ok(true), Err),
