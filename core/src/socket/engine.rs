@@ -468,18 +468,20 @@ impl Engine {
     /// Moves queued bytes into the slice: what [`Engine::read`] does in the common case. Gives how many.
     #[inline]
     pub fn take(&mut self, into: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
-        while let Some((offset, contiguous)) = self.connection.read_at() {
-            let part = (into.len() - done).min(contiguous as usize);
-            let Some(target) = into.get_mut(done..done + part) else { break };
-            self.endpoint.receive_area().read(offset as usize, target)?;
-            self.connection.consume(part as u32);
-            done += part;
-            if done == into.len() {
-                break;
-            }
+        let Some((offset, contiguous)) = self.connection.read_at() else { return Ok(0) };
+        let (first, rest) = into.split_at_mut(into.len().min(contiguous as usize));
+        self.endpoint.receive_area().read(offset as usize, first)?;
+        self.connection.consume(first.len() as u32);
+        if rest.is_empty() || self.connection.readable() == 0 {
+            return Ok(first.len());
         }
-        Ok(done)
+        self.take_rest(rest).map(|more| first.len() + more)
+    }
+
+    /// What lies at the start of the ring.
+    #[inline(never)]
+    fn take_rest(&mut self, into: &mut [u8]) -> Result<usize> {
+        self.take(into)
     }
 
     /// Whether a read finds the end of file once the queued bytes are taken.
@@ -503,25 +505,45 @@ impl Engine {
     }
 
     /// Takes at most `wanted` bytes from `skip` bytes into `from` on, as much as can be posted now, and posts it. Gives how many.
+    #[inline]
     pub fn write(&mut self, from: &[IoSlice<'_>], skip: usize, wanted: usize) -> Result<usize> {
+        // One slice that fits is the common case, and worth a way of its own.
+        if let [slice] = from
+            && wanted <= self.connection.writable() as usize
+            && let Some(bytes) = slice.get(skip..skip.saturating_add(wanted))
+        {
+            self.endpoint.send_area().write(self.connection.write_at() as usize, bytes)?;
+            self.send(wanted);
+            return Ok(wanted);
+        }
+        self.write_pieces(from, skip, wanted)
+    }
+
+    #[inline(never)]
+    fn write_pieces(&mut self, from: &[IoSlice<'_>], skip: usize, wanted: usize) -> Result<usize> {
         let mut done = 0;
         while done < wanted {
-            let room = self.connection.writable() as usize;
-            if room == 0 {
+            let part = (self.connection.writable() as usize).min(wanted - done);
+            if part == 0 {
                 break;
             }
-            let part = room.min(wanted - done);
             let at = self.connection.write_at() as usize;
             gather(from, skip + done, part, |offset, bytes| self.endpoint.send_area().write(at + offset, bytes))?;
-            match self.connection.commit_and_poll(part as u32) {
-                Some(work) => {
-                    self.post(core::slice::from_ref(&work));
-                }
-                None => self.transmit(),
-            }
+            self.send(part);
             done += part;
         }
         Ok(done)
+    }
+
+    /// Sends what has been put into the send area.
+    #[inline(always)]
+    fn send(&mut self, len: usize) {
+        match self.connection.commit_and_poll(len as u32) {
+            Some(work) => {
+                self.post(core::slice::from_ref(&work));
+            }
+            None => self.transmit(),
+        }
     }
 
     /// Half close: what was written before goes first.

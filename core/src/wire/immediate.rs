@@ -45,8 +45,12 @@ impl Message {
     /// Reads a message. Operation 2 (WRITE) marks local work requests only, so on the wire it is as wrong as the reserved ones.
     pub const fn parse(immediate: u32) -> Result<Message, WireError> {
         let value = immediate & VALUE_MASK;
-        match immediate >> OPERATION_SHIFT {
-            DATA => Ok(Message::Data(value)),
+        let operation = immediate >> OPERATION_SHIFT;
+        // Nearly all are, and a comparison costs less than a jump by table.
+        if operation == DATA {
+            return Ok(Message::Data(value));
+        }
+        match operation {
             // The limit has 16 bits; what a peer puts above them is not for us.
             SGL => Ok(Message::Sgl(value as u16)),
             IOMAP => Ok(Message::Iomap(value)),

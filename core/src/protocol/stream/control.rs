@@ -96,6 +96,7 @@ impl Connection {
         self.sender.clear();
     }
 
+    #[inline]
     fn control_is_due(&self) -> bool {
         self.grant_is_due() || self.due.keep_alive || self.due.end.is_some()
     }

@@ -78,7 +78,11 @@ impl Connection {
     }
 
     /// Data, or an iomap record, is taken until the peer has ended its direction; after our own close it is dropped by nobody reading.
+    #[inline]
     pub(super) fn may_take_data(&self) -> Result<(), PeerFault> {
+        if self.state == State::Open {
+            return Ok(());
+        }
         match self.state {
             State::Open | State::WriteShut | State::Disconnected(Side::Local) => Ok(()),
             State::Connecting => Err(PeerFault::NotEstablished),
