@@ -7,10 +7,10 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, ours, ours_inline};
+use super::{Route, ours};
 use crate::{
     error::Errno,
-    fd::Held,
+    fd::{self, Held},
     socket::stream::{Blocking, Phase, Stream},
     sys::{clock, signals},
 };
@@ -21,6 +21,15 @@ fn blocking(held: &Held, flags: i32, timeout: impl FnOnce() -> Option<Duration>)
     }
     // Most sockets have no time-out: they need no look at the clock.
     Blocking::Until(timeout().and_then(|timeout| clock::deadline(clock::now(), Some(timeout))))
+}
+
+/// Not a stream over a fabric, or none any more.
+#[cold]
+fn no_stream<T>(fd: RawFd, held: &Held) -> Route<T> {
+    if held.socket.is_kernel() {
+        fd::forget(fd);
+    }
+    Route::Kernel
 }
 
 /// A stream that the kernel has taken over in the meantime answers ENOTCONN: then the kernel is to be asked.
@@ -34,13 +43,17 @@ fn route<T>(stream: &Stream, result: crate::error::Result<T>) -> Route<T> {
 /// send(2), sendto(2), sendmsg(2), write(2), writev(2). `flags` as in send(2). Raises SIGPIPE where TCP would.
 /// (sendto on a connected stream ignores its address: pass none.)
 pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
-    let Some(held) = ours_inline(fd) else { return Route::Kernel };
-    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    let Some(held) = fd::get(fd) else { return Route::Kernel };
+    let Some(stream) = held.socket.live_stream() else { return no_stream(fd, &held) };
     // send(2): MSG_OOB on a stream needs what only the kernel has; here it is not supported (EOPNOTSUPP).
     if flags & libc::MSG_OOB != 0 {
         return Route::err(Errno::OPNOTSUPP);
     }
-    let result = stream.send(from, blocking(&held, flags, || held.socket.options.send_timeout()));
+    let blocking = blocking(&held, flags, || held.socket.options.send_timeout());
+    let result = match from {
+        [one] => stream.send_one(one, blocking),
+        from => stream.send(from, blocking),
+    };
     // send(2): EPIPE: "In this case, the process will also receive a SIGPIPE unless MSG_NOSIGNAL is set."
     if result == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         signals::raise_sigpipe();
@@ -59,14 +72,19 @@ pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
 
 /// recv(2) and all the others that read. `flags` as in recv(2). A stream gives no source address.
 pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
-    let Some(held) = ours_inline(fd) else { return Route::Kernel };
-    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    let Some(held) = fd::get(fd) else { return Route::Kernel };
+    let Some(stream) = held.socket.live_stream() else { return no_stream(fd, &held) };
     // tcp(7): without urgent data a read of it is EINVAL.
     if flags & libc::MSG_OOB != 0 {
         return Route::err(Errno::INVAL);
     }
-    let (peek, wait_all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
     let blocking = blocking(&held, flags, || held.socket.options.receive_timeout());
+    if flags & (libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC) == 0
+        && let [one] = into
+    {
+        return route(stream, stream.receive_one(one, blocking));
+    }
+    let (peek, wait_all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
     if flags & libc::MSG_TRUNC != 0 && !peek {
         return discard(stream, into, wait_all, blocking);
     }

@@ -48,21 +48,10 @@ impl<T> From<Result<T>> for Route<T> {
 
 /// The description of a number whose socket is not the kernel's for good; a number whose socket is leaves the table here.
 fn ours(fd: RawFd) -> Option<Held> {
-    ours_inline(fd)
-}
-
-/// [`ours`] for the calls of the data path.
-#[inline(always)]
-fn ours_inline(fd: RawFd) -> Option<Held> {
     let held = fd::get(fd)?;
     if held.socket.is_kernel() {
-        left(fd);
+        fd::forget(fd);
         return None;
     }
     Some(held)
-}
-
-#[cold]
-fn left(fd: RawFd) {
-    fd::forget(fd);
 }

@@ -263,22 +263,7 @@ impl Engine {
                 self.connection.sent(*id);
                 Interest::WRITE
             }
-            Completion::Received { message } => {
-                self.listens_until = None;
-                let endpoint = &self.endpoint;
-                let taken = self.connection.received(*message, &|| snapshot(endpoint.target_area()));
-                match taken {
-                    Ok(taken) if taken.is_empty() => Interest::READ | Interest::WRITE,
-                    Ok(taken) => {
-                        let target_area = self.endpoint.target_area();
-                        for index in (0..TARGET_RECORDS).filter(|index| taken.contains(*index)) {
-                            let _ = target_area.write(Taken::offset_of(index) as usize, &[0; Sge::BYTES]);
-                        }
-                        Interest::READ | Interest::WRITE
-                    }
-                    Err(fault) => self.fault(fault),
-                }
-            }
+            Completion::Received { message } => self.received(*message),
             // As with messages, nothing that comes after the end matters.
             Completion::ReceivedMalformed { .. } if self.connection.peer_disconnected() => Interest::empty(),
             Completion::ReceivedMalformed { len } => {
@@ -289,12 +274,36 @@ impl Engine {
         }
     }
 
+    #[inline(always)]
+    fn received(&mut self, message: u32) -> Interest {
+        self.listens_until = None;
+        let endpoint = &self.endpoint;
+        match self.connection.received(message, &|| snapshot(endpoint.target_area())) {
+            Ok(taken) => {
+                if !taken.is_empty() {
+                    self.clear_records(taken);
+                }
+                Interest::READ | Interest::WRITE
+            }
+            Err(fault) => self.fault(fault),
+        }
+    }
+
+    #[inline(never)]
+    fn clear_records(&self, taken: Taken) {
+        let target_area = self.endpoint.target_area();
+        for index in (0..TARGET_RECORDS).filter(|index| taken.contains(*index)) {
+            let _ = target_area.write(Taken::offset_of(index) as usize, &[0; Sge::BYTES]);
+        }
+    }
+
     fn note_fault(&self, fault: PeerFault) {
         stats::add(Counter::PeerFaults, 1);
         log_info!("peer {} breaks the protocol: {}", self.endpoint.peer_addr(), fault.name());
     }
 
     /// The peer breaks the protocol: the connection is reset.
+    #[cold]
     fn fault(&mut self, fault: PeerFault) -> Interest {
         self.note_fault(fault);
         // Not by `reset`: for the protocol machine the connection is over already.
@@ -466,7 +475,7 @@ impl Engine {
     }
 
     /// Moves queued bytes into the slice: what [`Engine::read`] does in the common case. Gives how many.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, into: &mut [u8]) -> Result<usize> {
         let Some((offset, contiguous)) = self.connection.read_at() else { return Ok(0) };
         let (first, rest) = into.split_at_mut(into.len().min(contiguous as usize));
@@ -505,7 +514,7 @@ impl Engine {
     }
 
     /// Takes at most `wanted` bytes from `skip` bytes into `from` on, as much as can be posted now, and posts it. Gives how many.
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, from: &[IoSlice<'_>], skip: usize, wanted: usize) -> Result<usize> {
         // One slice that fits is the common case, and worth a way of its own.
         if let [slice] = from

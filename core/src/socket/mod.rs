@@ -135,6 +135,12 @@ impl Socket {
         if self.role() == Role::Stream { self.stream.get() } else { None }
     }
 
+    /// The stream, unless the kernel has taken it over.
+    #[inline]
+    pub fn live_stream(&self) -> Option<&Stream> {
+        self.stream().map(|stream| &**stream).filter(|stream| !stream.is_kernel())
+    }
+
     /// The listener, if it is one.
     pub fn listener(&self) -> Option<&Arc<Listener>> {
         if self.role() == Role::Listener { self.listener.get() } else { None }

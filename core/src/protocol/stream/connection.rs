@@ -219,7 +219,7 @@ impl Connection {
 
     /// As [`Connection::commit`], and gives the message's work request at once, to be posted next, where nothing else waits: the way of
     /// nearly every write. `None`: it is among those of [`Connection::poll_work`]. `count` is at most what [`Connection::writable`] says now.
-    #[inline]
+    #[inline(always)]
     #[must_use = "what is given is to be posted"]
     pub fn commit_and_poll(&mut self, count: u32) -> Option<WorkRequest> {
         if self.mode != MessageMode::Immediate || self.has_work() {

@@ -31,6 +31,21 @@ impl Stream {
         }
     }
 
+    /// [`Stream::receive`] into one slice, and without flags: what nearly every call wants.
+    #[inline(never)]
+    pub fn receive_one(&self, into: &mut IoSliceMut<'_>, blocking: Blocking) -> Result<usize> {
+        let wanted = into.len();
+        let into = core::slice::from_mut(into);
+        match self.receive_now(into, 0, wanted, false)? {
+            None => Ok(0),
+            Some(0) if wanted == 0 || !matches!(blocking, Blocking::Never) => {
+                self.receive_rest(into, 0, wanted, false, blocking, |done| done > 0)
+            }
+            Some(0) => Err(Errno::AGAIN),
+            Some(done) => Ok(done),
+        }
+    }
+
     /// Waits for what is missing. Apart from the rest: most calls find what they want.
     #[inline(never)]
     fn receive_rest(
@@ -124,11 +139,20 @@ impl Stream {
         if done == wanted { Ok(done) } else { self.send_rest(from, done, wanted, blocking) }
     }
 
+    /// [`Stream::send`] of one slice.
+    #[inline(never)]
+    pub fn send_one(&self, from: &IoSlice<'_>, blocking: Blocking) -> Result<usize> {
+        let wanted = from.len();
+        let from = core::slice::from_ref(from);
+        let done = self.send_now(from, 0, wanted)?;
+        if done == wanted { Ok(done) } else { self.send_rest(from, done, wanted, blocking) }
+    }
+
     /// Waits for room for what is left. Apart from the rest: most calls find room.
     #[inline(never)]
     fn send_rest(&self, from: &[IoSlice<'_>], mut done: usize, wanted: usize, blocking: Blocking) -> Result<usize> {
         while done < wanted {
-            let sent = self.wait(Interest::WRITE, blocking, done == 0, State::can_send).and_then(|()| self.send_now(from, done, wanted));
+            let sent = self.wait(Interest::WRITE, blocking, done == 0, State::can_send).and_then(|()| self.send_again(from, done, wanted));
             match sent {
                 Ok(more) => done += more,
                 Err(_) if done > 0 => break,
@@ -138,7 +162,15 @@ impl Stream {
         Ok(done)
     }
 
-    pub(super) fn send_now(&self, from: &[IoSlice<'_>], done: usize, wanted: usize) -> Result<usize> {
+    /// [`Stream::send_now`] for those who have waited.
+    #[inline(never)]
+    fn send_again(&self, from: &[IoSlice<'_>], done: usize, wanted: usize) -> Result<usize> {
+        self.send_now(from, done, wanted)
+    }
+
+    /// What can be sent now. Gives how many bytes were taken.
+    #[inline(always)]
+    fn send_now(&self, from: &[IoSlice<'_>], done: usize, wanted: usize) -> Result<usize> {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
         if !state.may_transfer()? {
