@@ -2,7 +2,7 @@
 //!
 //! Lives behind the engine lock of its stream (DESIGN: lock 4): every method is short and none blocks.
 
-use std::io::{IoSlice, IoSliceMut};
+mod data;
 
 use smallvec::SmallVec;
 
@@ -450,49 +450,6 @@ impl Engine {
         self.reset(Errno::CONNRESET);
     }
 
-    /// Copies queued bytes into the slices behind their first `filled` bytes; `take` frees them. Gives how many.
-    pub fn read(&mut self, into: &mut [IoSliceMut<'_>], filled: usize, take: bool) -> Result<usize> {
-        let (mut skip, mut done) = (filled, 0);
-        for slice in into.iter_mut() {
-            let mut at = skip.min(slice.len());
-            skip -= at;
-            while at < slice.len() {
-                let ahead = if take { 0 } else { done };
-                let Some((offset, contiguous)) = self.connection.peek_at(u32::try_from(ahead).unwrap_or(u32::MAX)) else {
-                    return Ok(done);
-                };
-                let part = slice.len().saturating_sub(at).min(contiguous as usize);
-                let Some(target) = slice.get_mut(at..at + part) else { return Ok(done) };
-                self.endpoint.receive_area().read(offset as usize, target)?;
-                if take {
-                    self.connection.consume(u32::try_from(part).unwrap_or(0));
-                }
-                at += part;
-                done += part;
-            }
-        }
-        Ok(done)
-    }
-
-    /// Moves queued bytes into the slice: what [`Engine::read`] does in the common case. Gives how many.
-    #[inline(always)]
-    pub fn take(&mut self, into: &mut [u8]) -> Result<usize> {
-        let Some((offset, contiguous)) = self.connection.read_at() else { return Ok(0) };
-        let (first, rest) = into.split_at_mut(into.len().min(contiguous as usize));
-        self.endpoint.receive_area().read(offset as usize, first)?;
-        self.connection.consume(first.len() as u32);
-        if rest.is_empty() || self.connection.readable() == 0 {
-            return Ok(first.len());
-        }
-        self.take_rest(rest).map(|more| first.len() + more)
-    }
-
-    /// What lies at the start of the ring.
-    #[inline(never)]
-    fn take_rest(&mut self, into: &mut [u8]) -> Result<usize> {
-        self.take(into)
-    }
-
     /// Whether a read finds the end of file once the queued bytes are taken.
     pub fn at_end(&self) -> bool {
         self.read_shut || self.connection.end_of_file() || !self.connection.can_read()
@@ -511,48 +468,6 @@ impl Engine {
     /// shutdown(SHUT_RD): reads find the end of file. As with TCP the peer is not told, and what it sends can still be read.
     pub fn shutdown_read(&mut self) {
         self.read_shut = true;
-    }
-
-    /// Takes at most `wanted` bytes from `skip` bytes into `from` on, as much as can be posted now, and posts it. Gives how many.
-    #[inline(always)]
-    pub fn write(&mut self, from: &[IoSlice<'_>], skip: usize, wanted: usize) -> Result<usize> {
-        // One slice that fits is the common case, and worth a way of its own.
-        if let [slice] = from
-            && wanted <= self.connection.writable() as usize
-            && let Some(bytes) = slice.get(skip..skip.saturating_add(wanted))
-        {
-            self.endpoint.send_area().write(self.connection.write_at() as usize, bytes)?;
-            self.send(wanted);
-            return Ok(wanted);
-        }
-        self.write_pieces(from, skip, wanted)
-    }
-
-    #[inline(never)]
-    fn write_pieces(&mut self, from: &[IoSlice<'_>], skip: usize, wanted: usize) -> Result<usize> {
-        let mut done = 0;
-        while done < wanted {
-            let part = (self.connection.writable() as usize).min(wanted - done);
-            if part == 0 {
-                break;
-            }
-            let at = self.connection.write_at() as usize;
-            gather(from, skip + done, part, |offset, bytes| self.endpoint.send_area().write(at + offset, bytes))?;
-            self.send(part);
-            done += part;
-        }
-        Ok(done)
-    }
-
-    /// Sends what has been put into the send area.
-    #[inline(always)]
-    fn send(&mut self, len: usize) {
-        match self.connection.commit_and_poll(len as u32) {
-            Some(work) => {
-                self.post(core::slice::from_ref(&work));
-            }
-            None => self.transmit(),
-        }
     }
 
     /// Half close: what was written before goes first.
@@ -611,47 +526,4 @@ fn snapshot(area: &Region) -> TargetList {
         list = again;
     }
     list
-}
-
-/// Hands out `len` bytes from `skip` bytes into the slices, piece by piece, with each piece's offset.
-#[inline]
-fn gather(from: &[IoSlice<'_>], skip: usize, len: usize, mut put: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
-    if let [slice] = from
-        && let Some(bytes) = slice.get(skip..skip.saturating_add(len))
-    {
-        return put(0, bytes);
-    }
-    let (mut skip, mut done) = (skip, 0);
-    for slice in from {
-        if skip >= slice.len() {
-            skip -= slice.len();
-            continue;
-        }
-        let part = (slice.len() - skip).min(len - done);
-        let Some(bytes) = slice.get(skip..skip + part) else { break };
-        put(done, bytes)?;
-        done += part;
-        skip = 0;
-        if done == len {
-            break;
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gathers_across_slices() {
-        let slices = [IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cdef"), IoSlice::new(b"gh")];
-        let mut out = vec![0; 5];
-        gather(&slices, 1, 5, |at, bytes| {
-            out[at..at + bytes.len()].copy_from_slice(bytes);
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(out, b"bcdef");
-    }
 }
