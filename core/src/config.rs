@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use crate::error::Text;
 use file::{Content, printable};
 pub use policy::{PreloadConfig, preload, program};
 
@@ -170,7 +171,7 @@ impl Source<'_> {
             Ok(Content::Whole(text)) => (text, false),
             Ok(Content::Cut(text)) => (text, true),
             Err(error) => {
-                (self.warn)(format!("{}: cannot be read ({error}); the default is used", path.display()));
+                (self.warn)(format!("{}: cannot be read ({}); the default is used", path.display(), Text(error)));
                 return None;
             }
         };

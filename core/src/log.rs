@@ -18,6 +18,7 @@ use core::{
 };
 use std::sync::OnceLock;
 
+use crate::error::Text;
 use line::Line;
 use output::Output;
 
@@ -83,6 +84,7 @@ fn prepared_level() -> u8 {
 fn configured_level() -> u8 {
     let Some(wanted) = crate::config::variable("RSOCKET_LOG") else { return OFF };
     let level = match wanted.to_str().map(str::trim).map(str::to_ascii_lowercase).as_deref() {
+        Some("") => return OFF,
         Some("off" | "0" | "none") => return MUTE,
         Some("error") => Level::Error,
         Some("warn") => Level::Warn,
@@ -90,7 +92,8 @@ fn configured_level() -> u8 {
         Some("debug") => Level::Debug,
         Some("trace") => Level::Trace,
         _ => {
-            output::warn(format_args!("RSOCKET_LOG: not one of off, error, warn, info, debug, trace; warn is used"));
+            let given = wanted.display();
+            output::warn(format_args!("RSOCKET_LOG: `{given}` is not one of off, error, warn, info, debug, trace; warn is used"));
             Level::Warn
         }
     };
@@ -98,7 +101,8 @@ fn configured_level() -> u8 {
     match Output::open(&file) {
         Ok(output) => OUTPUT.set(output).map_or(OFF, |()| level as u8),
         Err(error) => {
-            output::warn(format_args!("RSOCKET_LOG: the output cannot be opened ({error}); nothing is logged"));
+            let (file, text) = (file.display(), Text(error));
+            output::warn(format_args!("RSOCKET_LOG_FILE: {file}: cannot be opened ({text}); nothing is logged"));
             OFF
         }
     }

@@ -115,7 +115,8 @@ pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
     match (first, listened) {
         (Some(listener), Ok(())) => become_listener(socket, listener),
         (Some(listener), Err(Errno::ADDRINUSE)) if listener.listens() => {
-            log_info!("the kernel cannot listen beside the fabric: plain TCP peers are not served");
+            let text = "RDMA needs the listening port for itself (soft-iWARP): TCP peers of this listener are reset";
+            log::warn_once("listener", text);
             listener.without_kernel();
             become_listener(socket, listener)
         }
@@ -272,15 +273,14 @@ fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -
 }
 
 fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64>) -> Result<()> {
-    let waiter = wait::waiter()?;
-    let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
+    let waiter = wait::waiter();
     listener.sleepers().add(&waiter, Interest::READ | Interest::STATE);
     let queue = if listener.kernel_listens() { fd } else { -1 };
-    let mut set = [event, queue].map(|fd| ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 });
+    let mut set = [waiter.event_fd(), queue].map(|fd| ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 });
     let slept = if listener.has_connection() || listener.is_closed() {
         Ok(0)
     } else {
-        ppoll::ppoll(&mut set, clock::left(clock::now(), deadline), None)
+        ppoll::ppoll(&mut set, waiter.at_most(clock::left(clock::now(), deadline)), None)
     };
     listener.sleepers().remove(&waiter);
     match slept {

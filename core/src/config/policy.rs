@@ -2,6 +2,8 @@
 
 use std::{path::Path, sync::OnceLock};
 
+use crate::error::Text;
+
 use super::{
     directory,
     file::{self, Content, printable},
@@ -23,10 +25,12 @@ const AF_IB: i32 = 27;
 /// The flags that socket(2) takes with the type.
 const TYPE_FLAGS: i32 = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
-/// The lines of `preload_config`. Without a valid line everything is allowed.
+/// The lines of `preload_config`. Without any line everything is allowed. A line that is wrong allows nothing, but it is a line: a list
+/// that was made to keep programs out must not let them in for a typing mistake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreloadConfig {
     lines: Vec<Line>,
+    restricts: bool,
 }
 
 /// One line; `None` is the wildcard.
@@ -50,7 +54,7 @@ impl PreloadConfig {
                 text
             }
             Err(error) => {
-                warn(format!("{}: cannot be read ({error}); it is ignored", path.display()));
+                warn(format!("{}: cannot be read ({}); it is ignored", path.display(), Text(error)));
                 return PreloadConfig::default();
             }
         };
@@ -59,13 +63,14 @@ impl PreloadConfig {
 
     /// Takes the lines of `text`; `name` is the file's, for warnings. Bad lines are skipped with a warning.
     pub fn parse(text: &[u8], name: &str, warn: &mut dyn FnMut(String)) -> Self {
-        let mut lines = Vec::new();
+        let (mut lines, mut restricts) = (Vec::new(), false);
         for (index, raw) in text.split(|byte| *byte == b'\n').enumerate() {
             let content = raw.split(|byte| *byte == b'#').next().unwrap_or_default().trim_ascii();
             if content.is_empty() {
                 continue;
             }
             let number = index + 1;
+            restricts = true;
             match Line::parse(content) {
                 Ok(_) if lines.len() >= MOST_LINES => {
                     warn(format!("{name}:{number}: only {MOST_LINES} lines are kept"));
@@ -75,7 +80,10 @@ impl PreloadConfig {
                 Err(why) => warn(format!("{name}:{number}: `{}`: {why}; the line is skipped", printable(content))),
             }
         }
-        PreloadConfig { lines }
+        if restricts && lines.is_empty() {
+            warn(format!("{name}: no line is left; no socket is taken over"));
+        }
+        PreloadConfig { lines, restricts }
     }
 
     /// Whether a socket with these arguments of socket(2) is taken over in a program with this short name. Flags in `socktype`
@@ -87,7 +95,7 @@ impl PreloadConfig {
             (0, libc::SOCK_DGRAM) => libc::IPPROTO_UDP,
             _ => protocol,
         };
-        self.lines.is_empty() || self.lines.iter().any(|line| line.matches(program, domain, socktype, protocol))
+        !self.restricts || self.lines.iter().any(|line| line.matches(program, domain, socktype, protocol))
     }
 }
 

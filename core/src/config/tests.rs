@@ -155,11 +155,19 @@ fn policy(text: &str) -> (PreloadConfig, Vec<String>) {
 
 #[test]
 fn policy_without_lines_allows_everything() {
-    for text in ["", "# nothing\n\n   \n", "nonsense\n"] {
+    for text in ["", "# nothing\n\n   \n"] {
         assert!(policy(text).0.allows("x", libc::AF_INET, libc::SOCK_STREAM, 0), "{text}");
     }
     let dir = Dir::new("policy");
     assert_eq!(PreloadConfig::load(&dir.0, &mut |text| panic!("{text}")), PreloadConfig::default());
+}
+
+#[test]
+fn policy_of_wrong_lines_alone_allows_nothing() {
+    let (config, warnings) = policy("nonsense\n");
+    assert!(!config.allows("x", libc::AF_INET, libc::SOCK_STREAM, 0));
+    assert_eq!(warnings.len(), 2);
+    assert!(warnings[1].contains("no socket is taken over"), "{warnings:?}");
 }
 
 #[test]

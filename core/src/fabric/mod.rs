@@ -7,7 +7,7 @@
 //! Who may call: connection management ([`Fabric::events`], dropping an endpoint) belongs to the service thread; an
 //! endpoint lives behind the engine lock of its socket (DESIGN: lock 4), and nothing here blocks.
 
-use core::net::SocketAddr;
+use core::{fmt, net::SocketAddr};
 use std::os::fd::RawFd;
 
 #[cfg(any(test, feature = "contract"))]
@@ -23,7 +23,8 @@ use forward::forward;
 pub use region::Region;
 
 use crate::{
-    error::Result,
+    error::{Errno, Result, Text},
+    log::warn_once,
     sys::clock::Nanos,
     work::{Completion, ExposedMemory, MessageMode, WorkRequest},
 };
@@ -185,6 +186,18 @@ pub enum ConnectFailure {
     Other(crate::error::Errno),
 }
 
+impl fmt::Display for ConnectFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectFailure::NoRoute => f.write_str("no RDMA device has a route"),
+            ConnectFailure::Refused => f.write_str("refused over RDMA"),
+            ConnectFailure::TimedOut => f.write_str("no answer over RDMA"),
+            ConnectFailure::Limit(errno) => write!(f, "a limit of this host: {}", Text(*errno)),
+            ConnectFailure::Other(errno) => write!(f, "{}", Text(*errno)),
+        }
+    }
+}
+
 /// What happens to connections. Delivered by [`Fabric::events`] in the service thread.
 pub enum Event {
     /// The route is known and the endpoint made: post receives and call [`Endpoint::connect`].
@@ -235,6 +248,12 @@ impl Event {
             Event::Disconnected { .. } => "disconnected",
         }
     }
+}
+
+/// Tells, once, that a limit keeps connections from the fabric.
+pub fn warn_of_limit(errno: Errno) {
+    let text = Text(errno);
+    warn_once("limit", format_args!("no more RDMA connections ({text}): the kernel carries the others (see ulimit -l and -n)"));
 }
 
 /// A transport.

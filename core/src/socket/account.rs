@@ -1,8 +1,7 @@
 //! Which counters a stream adds to.
 
 use crate::{
-    fabric::{ConnectFailure, FabricKind},
-    log::warn_once,
+    fabric::{ConnectFailure, FabricKind, warn_of_limit},
     stats::{self, Counter},
 };
 
@@ -44,7 +43,7 @@ pub fn fallback(failure: ConnectFailure) {
         ConnectFailure::Refused => Counter::FallbackRefused,
         ConnectFailure::TimedOut => Counter::FallbackTimedOut,
         ConnectFailure::Limit(errno) => {
-            warn_once("limit", format_args!("no more RDMA connections ({errno}): the kernel carries the others (see ulimit -l and -n)"));
+            warn_of_limit(errno);
             Counter::FallbackLimit
         }
         ConnectFailure::Other(crate::error::Errno::PROTO) => Counter::FallbackVersion,

@@ -313,7 +313,9 @@ impl Engine {
     }
 
     fn failed(&mut self, error: TransportError) -> Interest {
-        log_debug!("transport error {error:?} on the connection with {}", self.endpoint.peer_addr());
+        if self.is_open() {
+            log_debug!("transport error {error:?} on the connection with {}", self.endpoint.peer_addr());
+        }
         let errno = match error {
             // The queue pair was emptied because the connection manager has ended the connection. (After a failure of the transport
             // that failure comes first.)

@@ -6,14 +6,16 @@
 //!
 //! No lock here is held across a wait.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::Duration,
+};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bitflags::bitflags;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::{
-    error::Result,
     stats::{self, Counter},
     sys::descriptor,
 };
@@ -80,19 +82,33 @@ pub fn forget_idle() {
     }
 }
 
-/// A waiter for the time of one call.
+/// A waiter for the time of one call. `None`: there is no descriptor for one; then nobody can wake the sleeper, who looks for himself.
 pub struct Borrowed(Option<Arc<Waiter>>);
 
-/// Takes a waiter from the pool, or makes one.
-pub fn waiter() -> Result<Borrowed> {
+/// How long a sleeper whom nobody can wake sleeps at most.
+const NAP: Duration = Duration::from_millis(5);
+
+/// Takes a waiter from the pool, or makes one. A limit on descriptors must not end a call of a connection that stands: recv(2) has no
+/// EMFILE.
+pub fn waiter() -> Borrowed {
     if let Some(waiter) = idle().pop() {
-        return Ok(Borrowed(Some(waiter)));
+        return Borrowed(Some(waiter));
     }
-    let event = descriptor::event()?;
-    Ok(Borrowed(Some(Arc::new(Waiter { event, woken: AtomicBool::new(false), taken: AtomicBool::new(false) }))))
+    let made = descriptor::event().map(|event| Arc::new(Waiter { event, woken: AtomicBool::new(false), taken: AtomicBool::new(false) }));
+    Borrowed(made.ok())
 }
 
 impl Borrowed {
+    /// The descriptor to sleep on, -1 for none.
+    pub fn event_fd(&self) -> RawFd {
+        self.0.as_ref().map_or(-1, |waiter| waiter.event_fd())
+    }
+
+    /// How long to sleep at most when there is so much time left (`None`: any amount).
+    pub fn at_most(&self, left: Option<Duration>) -> Option<Duration> {
+        if self.0.is_some() { left } else { Some(left.map_or(NAP, |left| left.min(NAP))) }
+    }
+
     /// The waiter.
     pub fn get(&self) -> Option<&Arc<Waiter>> {
         self.0.as_ref()

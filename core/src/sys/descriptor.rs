@@ -1,5 +1,6 @@
 //! The library's own descriptors: close-on-exec, and above the program's numbers (DESIGN: D1).
 
+use core::time::Duration;
 use std::os::fd::RawFd;
 
 use rustix::{
@@ -9,6 +10,7 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
+use super::ppoll::{PollFd, ppoll};
 use crate::error::Result;
 
 /// Own descriptors stand at and above this number where the limit allows.
@@ -28,6 +30,27 @@ pub fn lift(fd: OwnedFd) -> OwnedFd {
 pub fn base() -> RawFd {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     RawFd::try_from(limit / 2).unwrap_or(RawFd::MAX).clamp(3, BASE)
+}
+
+/// Where the limit is higher than this nobody counts what is left of it.
+const COUNTED: u64 = 4096;
+/// Numbers that are always left to the program.
+const LEFT: usize = 8;
+
+/// Whether the library, which has taken `own` numbers, may take more: twice as many must be left to the program, which needs one for each
+/// connection too, and may want more of them than can go over RDMA. One system call where the limit is low, as it is by default (1024).
+pub fn may_take_more(own: usize) -> bool {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if limit > COUNTED {
+        return true;
+    }
+    let mut all: Vec<PollFd> = (0..limit as RawFd).map(|fd| PollFd { fd, events: 0, revents: 0 }).collect();
+    // Numbers that are not open: POLLNVAL.
+    if ppoll(&mut all, Some(Duration::ZERO), None).is_err() {
+        return true;
+    }
+    let free = all.iter().filter(|one| one.revents & libc::POLLNVAL != 0).count();
+    free > 2 * own + LEFT
 }
 
 /// A duplicate of a program's descriptor for the library's own use.

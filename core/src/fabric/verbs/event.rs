@@ -19,12 +19,13 @@ use super::{
     device::Devices,
     endpoint::{Reads, VerbsEndpoint},
     libs::Libs,
-    queues::Queues,
+    queues::{self, Queues},
     spare::{Parts, Spares},
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, Token},
+    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, Token, warn_of_limit},
+    stats::{self, Counter},
     sys::inside,
 };
 
@@ -236,6 +237,9 @@ impl Shared {
     /// Queues and memory for a connection on the id's device, the queue pair in INIT.
     fn parts(&self, id: &Handle, config: &EndpointConfig) -> Result<Parts> {
         let device = self.devices.get(id.verbs())?;
+        if !queues::may_make_more() {
+            return Err(Errno::MFILE);
+        }
         let parts = self.spares.parts(&device, config)?;
         parts.queues.initialise(id)?;
         Ok(parts)
@@ -312,6 +316,9 @@ impl Shared {
             Err(errno) => {
                 FAULTS.incoming_failed.fetch_add(1, Ordering::Relaxed);
                 FAULTS.last_errno.store(errno.raw_os_error(), Ordering::Relaxed);
+                // The peer learns only that it is refused, and comes back over TCP.
+                stats::add(Counter::FallbackLimit, 1);
+                warn_of_limit(errno);
                 id.reject();
                 return Outcome { event: None, leftover: Some(id) };
             }

@@ -12,7 +12,7 @@
 use core::{
     ffi::c_int,
     mem::MaybeUninit,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
 };
 use std::{os::fd::RawFd, sync::Arc};
 
@@ -29,7 +29,7 @@ use super::{
 use crate::{
     error::{Errno, Result},
     fabric::EndpointConfig,
-    sys::inside,
+    sys::{descriptor, inside},
     work::MessageMode,
 };
 
@@ -181,6 +181,14 @@ impl Drop for QueuePair {
     }
 }
 
+/// Completion channels of the process: a descriptor each.
+static CHANNELS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether there are descriptors for one more connection.
+pub(super) fn may_make_more() -> bool {
+    descriptor::may_take_more(CHANNELS.load(Ordering::Relaxed))
+}
+
 /// A completion queue with a channel of its own.
 pub(super) struct CompletionQueue {
     raw: *mut ibv_cq,
@@ -277,6 +285,7 @@ impl CompletionChannel {
         if raw.is_null() {
             return Err(libs::last_errno());
         }
+        CHANNELS.fetch_add(1, Ordering::Relaxed);
         let mut channel = CompletionChannel { raw, fd: -1, device: Arc::clone(device) };
         // SAFETY: made just now and not shared yet.
         let fd = unsafe { &mut (*raw).fd };
@@ -290,6 +299,7 @@ impl CompletionChannel {
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
         let _inside = inside::enter();
+        CHANNELS.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: made in `new`, dropped once; its completion queue is gone (or was never made). Closes the descriptor.
         let _ = unsafe { (self.device.libs().ibv_destroy_comp_channel)(self.raw) };
     }

@@ -7,7 +7,7 @@ use super::{Phase, State, Stream};
 use crate::{
     error::Errno,
     fabric::{ConnectFailure, Endpoint, Event},
-    log_trace,
+    log_info, log_trace,
     service::{Care, Handler},
     socket::{account, connect, engine::Engine, wait::Interest},
     sys::clock::Nanos,
@@ -30,6 +30,9 @@ impl Stream {
             let Ok(mut state) = self.state.lock() else { return };
             if state.phase != Phase::Connecting {
                 return;
+            }
+            if let Some(peer) = state.peer {
+                log_info!("{peer}: left to TCP: {failure}");
             }
             let (phase, error) = match state.fallback.take() {
                 None => (Phase::Kernel, None),
@@ -86,6 +89,9 @@ impl Stream {
             if outcome.is_ok() {
                 account::connected(engine.endpoint().kind(), phase == Phase::Accepting);
                 self.note_endpoint_again(&mut state);
+                if let Some(peer) = state.peer {
+                    log_info!("{peer}: {} over the fabric", if phase == Phase::Accepting { "accepted" } else { "connected" });
+                }
                 state.deadline = None;
                 state.unreported = phase == Phase::Connecting && state.fallback.take().is_some();
                 self.set_phase(&mut state, Phase::Up);

@@ -66,7 +66,7 @@ pub(super) fn readable<const N: usize>(fds: [RawFd; N]) -> [bool; N] {
 
 impl Party {
     pub(super) fn new(stream: Arc<Stream>, is_client: bool, seed: u64) -> Self {
-        let waiter = wait::waiter().unwrap();
+        let waiter = wait::waiter();
         stream.sleepers().add(&waiter, Interest::all());
         Party {
             phase: stream.phase(),

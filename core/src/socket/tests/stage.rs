@@ -128,7 +128,7 @@ impl Stage {
         let addr = SocketAddr::from(([0, 0, 0, 0], port));
         let on = ListenOn { addr, v6_only: false, backlog, endpoint: sizes.endpoint() };
         listener.start(service.fabric().listen(&on, listener.token()).unwrap());
-        let waiter = wait::waiter().unwrap();
+        let waiter = wait::waiter();
         listener.sleepers().add(&waiter, Interest::READ);
         self.doors.push(Door { node: 1, listener, waiter, awake: true, accepts: true });
         self.doors.len() - 1

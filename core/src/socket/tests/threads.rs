@@ -83,7 +83,7 @@ fn duplex(stream: &Arc<Stream>, seed: u64) {
 }
 
 fn accept(listener: &Listener) -> Arc<Stream> {
-    let waiter = wait::waiter().unwrap();
+    let waiter = wait::waiter();
     loop {
         listener.sleepers().add(&waiter, Interest::READ);
         let mut set = [PollFd { fd: waiter.get().unwrap().event_fd(), events: libc::POLLIN, revents: 0 }];

@@ -19,7 +19,7 @@ fn readable(waiter: &Borrowed) -> bool {
 #[test]
 fn wakes_the_interested_only() {
     let sleepers = Sleepers::default();
-    let (reader, writer) = (waiter().unwrap(), waiter().unwrap());
+    let (reader, writer) = (waiter(), waiter());
     sleepers.add(&reader, Interest::READ);
     sleepers.add(&writer, Interest::WRITE | Interest::STATE);
     sleepers.wake(Interest::READ);
@@ -35,7 +35,7 @@ fn wakes_the_interested_only() {
 
 #[test]
 fn a_late_signal_ends_one_sleep_only() {
-    let waiter = waiter().unwrap();
+    let waiter = waiter();
     // Its flag was seen and taken back before the signal came.
     descriptor::signal(&waiter.get().unwrap().event);
     assert!(readable(&waiter));
@@ -50,7 +50,7 @@ fn no_wake_up_is_lost_and_none_repeats() {
     const ROUNDS: u64 = 4000;
     let sleepers = Sleepers::default();
     let (given, seen) = (AtomicU64::new(0), AtomicU64::new(0));
-    let waiter = waiter().unwrap();
+    let waiter = waiter();
     sleepers.add(&waiter, Interest::READ);
     let mut sleeps = 0;
     let lost = std::thread::scope(|scope| {
