@@ -272,15 +272,14 @@ fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -
 }
 
 fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64>) -> Result<()> {
-    let waiter = wait::waiter()?;
-    let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
+    let waiter = wait::waiter();
     listener.sleepers().add(&waiter, Interest::READ | Interest::STATE);
     let queue = if listener.kernel_listens() { fd } else { -1 };
-    let mut set = [event, queue].map(|fd| ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 });
+    let mut set = [waiter.event_fd(), queue].map(|fd| ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 });
     let slept = if listener.has_connection() || listener.is_closed() {
         Ok(0)
     } else {
-        ppoll::ppoll(&mut set, clock::left(clock::now(), deadline), None)
+        ppoll::ppoll(&mut set, waiter.sleep_time(clock::left(clock::now(), deadline)), None)
     };
     listener.sleepers().remove(&waiter);
     match slept {
@@ -392,7 +391,8 @@ fn finish_connect(fd: RawFd, held: &Held, stream: &Arc<Stream>, peer: SocketAddr
         Ok(Phase::Connecting | Phase::Accepting | Phase::Failed) => {
             Route::err(stream.take_error().ok().flatten().unwrap_or(Errno::CONNREFUSED))
         }
-        Ok(Phase::Closing | Phase::Closed) => Route::err(Errno::BADF),
+        // Another thread has given it up.
+        Ok(Phase::Closing | Phase::Closed) => Route::err(Errno::CONNABORTED),
         Err(errno) => {
             // connect(2), signal(7): the connection goes on being made; the service sees to it.
             if let Ok(fallback) = fallback(fd, peer) {
@@ -447,6 +447,11 @@ pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
         return if listener.kernel_listens() { Route::Kernel } else { Route::ok(()) };
     }
     let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    if stream.phase() == Phase::Connecting {
+        // As TCP: whatever half it was, there will be no connection.
+        dissolve(&held.socket);
+        return Route::ok(());
+    }
     match stream.shutdown(read, write) {
         Err(Errno::NOTCONN) if stream.phase() == Phase::Kernel => Route::Kernel,
         result => result.into(),

@@ -50,7 +50,7 @@ pub fn wait(entries: &mut [Entry<'_>], timeout: Option<Duration>, mask: Option<S
     if spin(entries) {
         return look(entries, mask);
     }
-    let waiter = wait::waiter()?;
+    let waiter = wait::waiter();
     let registered = Registered { waiter: &waiter, sockets: entries.iter().filter_map(|entry| entry.socket).collect() };
     for entry in entries.iter() {
         if let Some(socket) = entry.socket {
@@ -89,19 +89,21 @@ fn interest(events: i16) -> Interest {
 }
 
 fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Nanos>, mask: Option<SignalMask>) -> Result<usize> {
-    let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
     let mut set: SmallVec<[PollFd; 2 * FEW]> = SmallVec::new();
     let mut owners: SmallVec<[Option<&Socket>; 2 * FEW]> = SmallVec::new();
     loop {
         set.clear();
         owners.clear();
-        set.push(PollFd { fd: event, events: POLLIN, revents: 0 });
+        set.push(PollFd { fd: waiter.event_fd(), events: POLLIN, revents: 0 });
         owners.push(None);
         let mut found = 0;
         for entry in entries.iter_mut() {
             let Some(socket) = entry.socket else {
-                set.push(PollFd { fd: entry.fd, events: entry.events, revents: 0 });
-                owners.push(None);
+                // Programs poll arrays full of -1, as long as their limit of descriptors; the kernel takes no longer ones.
+                if entry.fd >= 0 {
+                    set.push(PollFd { fd: entry.fd, events: entry.events, revents: 0 });
+                    owners.push(None);
+                }
                 continue;
             };
             let seen = socket.arm_and_look();
@@ -121,7 +123,7 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
             if let Some(most) = config::get().wake_up_interval {
                 left = Some(left.map_or(most, |left| left.min(most)));
             }
-            ppoll(&mut set, left, mask)?;
+            ppoll(&mut set, waiter.sleep_time(left), mask)?;
             for (slept, owner) in set.iter().zip(&owners) {
                 if let (true, Some(socket)) = (slept.revents != 0, owner) {
                     socket.look_after_sleep();

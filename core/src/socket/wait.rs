@@ -6,14 +6,16 @@
 //!
 //! No lock here is held across a wait.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::Duration,
+};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bitflags::bitflags;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::{
-    error::Result,
     stats::{self, Counter},
     sys::descriptor,
 };
@@ -31,24 +33,25 @@ bitflags! {
     }
 }
 
+/// How long a thread sleeps that nobody can wake, before it looks again.
+const UNWOKEN: Duration = Duration::from_millis(5);
+
 /// A sleeping thread's wake-up.
 pub struct Waiter {
-    event: OwnedFd,
+    /// `None` where the process may open no more descriptors: the calls that wait have no errno for that.
+    event: Option<OwnedFd>,
     woken: AtomicBool,
     /// Whether a signal may come late: the flag was taken back while wakers could still reach it.
     taken: AtomicBool,
 }
 
 impl Waiter {
-    /// The descriptor to sleep on.
-    pub fn event_fd(&self) -> RawFd {
-        self.event.as_raw_fd()
-    }
-
     fn wake(&self) {
         if !self.woken.swap(true, Ordering::AcqRel) {
             stats::add(Counter::WakeUps, 1);
-            descriptor::signal(&self.event);
+            if let Some(event) = &self.event {
+                descriptor::signal(event);
+            }
         }
     }
 
@@ -57,7 +60,9 @@ impl Waiter {
         // Drained first: who wakes after the flag is back must leave a signal. And a signal that comes later than its flag was
         // seen is drained when it is seen, or it would end every sleep from then on.
         if readable || self.woken.load(Ordering::Acquire) {
-            descriptor::drain(&self.event);
+            if let Some(event) = &self.event {
+                descriptor::drain(event);
+            }
             self.woken.swap(false, Ordering::AcqRel);
             self.taken.store(true, Ordering::Relaxed);
         }
@@ -84,18 +89,31 @@ pub fn forget_idle() {
 pub struct Borrowed(Option<Arc<Waiter>>);
 
 /// Takes a waiter from the pool, or makes one.
-pub fn waiter() -> Result<Borrowed> {
+pub fn waiter() -> Borrowed {
     if let Some(waiter) = idle().pop() {
-        return Ok(Borrowed(Some(waiter)));
+        return Borrowed(Some(waiter));
     }
-    let event = descriptor::event()?;
-    Ok(Borrowed(Some(Arc::new(Waiter { event, woken: AtomicBool::new(false), taken: AtomicBool::new(false) }))))
+    let event = descriptor::event().ok();
+    Borrowed(Some(Arc::new(Waiter { event, woken: AtomicBool::new(false), taken: AtomicBool::new(false) })))
 }
 
 impl Borrowed {
-    /// The waiter.
-    pub fn get(&self) -> Option<&Arc<Waiter>> {
+    fn get(&self) -> Option<&Arc<Waiter>> {
         self.0.as_ref()
+    }
+
+    fn event(&self) -> Option<&OwnedFd> {
+        self.get()?.event.as_ref()
+    }
+
+    /// The descriptor to sleep on, -1 for none.
+    pub fn event_fd(&self) -> RawFd {
+        self.event().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// How long to sleep, of the time that is left.
+    pub fn sleep_time(&self, left: Option<Duration>) -> Option<Duration> {
+        if self.event().is_some() { left } else { Some(left.map_or(UNWOKEN, |left| left.min(UNWOKEN))) }
     }
 
     /// Ready for the next sleep after one that found the descriptor `readable` or not.
@@ -113,7 +131,7 @@ impl Drop for Borrowed {
         waiter.reset(waiter.taken.load(Ordering::Relaxed));
         waiter.taken.store(false, Ordering::Relaxed);
         let mut idle = idle();
-        if idle.len() < IDLE_KEPT {
+        if waiter.event.is_some() && idle.len() < IDLE_KEPT {
             idle.push(waiter);
         }
     }

@@ -1,7 +1,6 @@
 //! How a thread waits for a stream (DESIGN: D6): spin, register, arm, look, sleep.
 
 use core::sync::atomic::Ordering;
-use std::os::fd::RawFd;
 
 use super::{Blocking, Phase, State, Stream};
 use crate::{
@@ -9,7 +8,7 @@ use crate::{
     error::{Errno, Result},
     socket::{
         readiness::Readiness,
-        wait::{self, Interest},
+        wait::{self, Borrowed, Interest},
     },
     stats::{self, Counter},
     sys::{
@@ -30,13 +29,12 @@ impl Stream {
             return Ok(());
         }
         stats::add(Counter::WaitsSlept, 1);
-        let waiter = wait::waiter()?;
-        let Some(event) = waiter.get().map(|waiter| waiter.event_fd()) else { return Err(Errno::NOMEM) };
+        let waiter = wait::waiter();
         loop {
             self.sleepers.add(&waiter, interest | Interest::STATE);
             let looked = self.look_before_sleep(&ready);
             let slept = match looked {
-                Ok(false) => self.sleep(event, deadline, restart),
+                Ok(false) => self.sleep(&waiter, deadline, restart),
                 other => other,
             };
             self.sleepers.remove(&waiter);
@@ -89,16 +87,16 @@ impl Stream {
     }
 
     /// Sleeps until an event, a wake-up or the deadline; a signal is an error unless its handler restarts calls.
-    pub(super) fn sleep(&self, event: RawFd, deadline: Option<Nanos>, restart: bool) -> Result<bool> {
+    pub(super) fn sleep(&self, waiter: &Borrowed, deadline: Option<Nanos>, restart: bool) -> Result<bool> {
         let mut set = [
-            PollFd { fd: event, events: libc::POLLIN, revents: 0 },
+            PollFd { fd: waiter.event_fd(), events: libc::POLLIN, revents: 0 },
             PollFd { fd: self.event_fd.load(Ordering::Acquire), events: libc::POLLIN, revents: 0 },
         ];
         let mut left = clock::left(clock::now(), deadline);
         if let Some(most) = config::get().wake_up_interval {
             left = Some(left.map_or(most, |left| left.min(most)));
         }
-        match ppoll(&mut set, left, None) {
+        match ppoll(&mut set, waiter.sleep_time(left), None) {
             // signal(7): the socket interfaces are never restarted when a time-out is set on the socket.
             Err(Errno::INTR) if restart && deadline.is_none() && crate::sys::signals::restarts() => Ok(false),
             Err(errno) => Err(errno),

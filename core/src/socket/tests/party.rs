@@ -66,7 +66,7 @@ pub(super) fn readable<const N: usize>(fds: [RawFd; N]) -> [bool; N] {
 
 impl Party {
     pub(super) fn new(stream: Arc<Stream>, is_client: bool, seed: u64) -> Self {
-        let waiter = wait::waiter().unwrap();
+        let waiter = wait::waiter();
         stream.sleepers().add(&waiter, Interest::all());
         Party {
             phase: stream.phase(),
@@ -118,7 +118,7 @@ impl Party {
             self.awake = true;
         }
         if announced && !self.awake {
-            let [woken, event] = readable([self.waiter.get().unwrap().event_fd(), stream.event_fd()]);
+            let [woken, event] = readable([self.waiter.event_fd(), stream.event_fd()]);
             if event {
                 stream.look_after_sleep().unwrap();
             }

@@ -128,7 +128,7 @@ impl Stage {
         let addr = SocketAddr::from(([0, 0, 0, 0], port));
         let on = ListenOn { addr, v6_only: false, backlog, endpoint: sizes.endpoint() };
         listener.start(service.fabric().listen(&on, listener.token()).unwrap());
-        let waiter = wait::waiter().unwrap();
+        let waiter = wait::waiter();
         listener.sleepers().add(&waiter, Interest::READ);
         self.doors.push(Door { node: 1, listener, waiter, awake: true, accepts: true });
         self.doors.len() - 1
@@ -248,7 +248,7 @@ impl Stage {
         let (announced, now) = (self.announced, self.now());
         let mut progress = false;
         for door in &mut self.doors {
-            let [woken] = readable([door.waiter.get().unwrap().event_fd()]);
+            let [woken] = readable([door.waiter.event_fd()]);
             door.waiter.reset(woken);
             door.awake |= woken || !announced;
             while door.awake && door.accepts {
