@@ -1,53 +1,56 @@
-/* Near the limit on descriptors (RLIMIT_NOFILE): connections that fit without the library fit with it, and calls on connections
- * that stand do not fail for want of a number: recv(2) has no EMFILE. */
+/* A process that has used up its descriptors (getrlimit(2), RLIMIT_NOFILE) waits on the sockets that it has: in recv, poll and select,
+ * in several threads. poll takes as many entries as the limit says, most of them -1 (poll(2)). */
 #include "common.h"
 #include <sys/resource.h>
 
-enum { LIMIT = 64, CONNECTIONS = 18 };
+#define LIMIT 200
+#define THREADS 4
 
-static int clients[CONNECTIONS], servers[CONNECTIONS];
-static int listener;
+static struct pair pairs[THREADS];
 
-static void *accept_all(void *context) {
-	(void)context;
-	for (int i = 0; i < CONNECTIONS; i++) servers[i] = must("accept", accept(listener, NULL, NULL));
-	return NULL;
-}
-
-static void *echo(void *context) {
-	int fd = *(int *)context;
-	char text[100];
-	ssize_t got;
-	while ((got = recv(fd, text, sizeof text, 0)) > 0) send_all(fd, text, (size_t)got);
-	if (got < 0) report("recv", got);
+static void *wait_for_data(void *context) {
+	long number = (long)context;
+	int fd = pairs[number].server;
+	struct pollfd one = {.fd = fd, .events = POLLIN};
+	fd_set set;
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	if (number == 1) must("poll", poll(&one, 1, -1));
+	if (number == 2) must("select", select(fd + 1, &set, NULL, NULL, NULL));
+	char byte;
+	must("recv", recv(fd, &byte, 1, 0));
 	return NULL;
 }
 
 int main(int argc, char **argv) {
 	begin(argc, argv);
-	setenv("RSOCKET_LOG", "off", 1); /* the warning is expected */
-	struct rlimit limit;
-	must("getrlimit", getrlimit(RLIMIT_NOFILE, &limit));
-	limit.rlim_cur = LIMIT;
+	struct rlimit limit = {.rlim_cur = LIMIT, .rlim_max = LIMIT};
 	must("setrlimit", setrlimit(RLIMIT_NOFILE, &limit));
-	listener = new_listener(0, CONNECTIONS);
-	struct address where = name_of(listener);
-	pthread_t accepter = start_thread(accept_all, NULL), echoers[CONNECTIONS];
-	for (int i = 0; i < CONNECTIONS; i++) {
-		clients[i] = new_socket(0);
-		report("connect", connect_to(clients[i], where));
+	int listener = new_listener(0, 8);
+	for (int i = 0; i < THREADS; i++) pairs[i] = connect_pair(listener);
+
+	struct pollfd many[LIMIT];
+	for (int i = 0; i < LIMIT; i++) many[i] = (struct pollfd){.fd = -1, .events = POLLIN};
+	many[LIMIT / 2].fd = pairs[0].server;
+	report("poll as many as the limit", poll(many, LIMIT, 20));
+	send_all(pairs[0].client, "x", 1);
+	report("poll again", poll(many, LIMIT, ARRIVAL_MS));
+	char byte;
+	report("recv", recv(pairs[0].server, &byte, 1, 0));
+
+	while (dup(1) >= 0) {
 	}
-	pthread_join(accepter, NULL);
-	for (int i = 0; i < CONNECTIONS; i++) echoers[i] = start_thread(echo, &servers[i]);
-	sleep_ms(200);
-	int good = 0;
-	for (int i = 0; i < CONNECTIONS; i++) {
-		char text[10] = "";
-		send_all(clients[i], "0123456789", sizeof text);
-		good += recv_all(clients[i], text, sizeof text) == sizeof text && !memcmp(text, "0123456789", sizeof text);
-	}
-	say("echoed %d", good);
-	for (int i = 0; i < CONNECTIONS; i++) must("close", close(clients[i]));
-	for (int i = 0; i < CONNECTIONS; i++) pthread_join(echoers[i], NULL);
+	report_descriptor("used up", dup(1));
+	pthread_t threads[THREADS];
+	for (long i = 0; i < THREADS; i++) threads[i] = start_thread(wait_for_data, (void *)i);
+	sleep_ms(100);
+	for (int i = 0; i < THREADS; i++) send_all(pairs[i].client, "x", 1);
+	for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+	struct timeval soon = {.tv_usec = 30 * 1000};
+	must("SO_RCVTIMEO", setsockopt(pairs[0].server, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon));
+	report("recv until the time-out", recv(pairs[0].server, &byte, 1, 0));
+	struct pollfd both[2] = {{.fd = listener, .events = POLLIN}, {.fd = pairs[0].server, .events = POLLIN}};
+	report("poll until the time-out", poll(both, 2, 30));
+	report_descriptor("socket", socket(local.storage.ss_family, SOCK_STREAM, 0));
 	return 0;
 }

@@ -40,6 +40,19 @@ fn route<T>(stream: &Stream, result: crate::error::Result<T>) -> Route<T> {
     }
 }
 
+/// Bytes that are thrown away at a time.
+const DISCARD_PIECE: usize = 1 << 16;
+/// Bytes that can be looked at: no receive buffer has more.
+const PEEK_MOST: usize = 1 << 30;
+
+/// writev(2), pwritev2(2): as [`send`], except that of nothing the kernel tells no socket.
+pub fn write(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
+    if from.iter().all(|slice| slice.is_empty()) && ours(fd).is_some_and(|held| held.socket.stream().is_some()) {
+        return Route::ok(0);
+    }
+    send(fd, from, flags)
+}
+
 /// send(2), sendto(2), sendmsg(2), write(2), writev(2). `flags` as in send(2). Raises SIGPIPE where TCP would.
 /// (sendto on a connected stream ignores its address: pass none.)
 pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
@@ -74,6 +87,10 @@ pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
 pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
     let Some(held) = fd::get(fd) else { return Route::Kernel };
     let Some(stream) = held.socket.live_stream() else { return no_stream(fd, &held) };
+    // The queue of errors is the kernel's socket's.
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return Route::Kernel;
+    }
     // tcp(7): without urgent data a read of it is EINVAL.
     if flags & libc::MSG_OOB != 0 {
         return Route::err(Errno::INVAL);
@@ -85,29 +102,31 @@ pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
         return route(stream, stream.receive_one(one, blocking));
     }
     let (peek, wait_all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
-    if flags & libc::MSG_TRUNC != 0 && !peek {
-        return discard(stream, into, wait_all, blocking);
-    }
     route(stream, stream.receive(into, peek, wait_all, blocking))
 }
 
-/// tcp(7): MSG_TRUNC "causes the received bytes of data to be discarded, rather than passed back in a caller-supplied buffer".
-fn discard(stream: &Stream, into: &[IoSliceMut<'_>], wait_all: bool, blocking: Blocking) -> Route<usize> {
-    let wanted: usize = into.iter().map(|slice| slice.len()).sum();
-    let mut sink = vec![0; wanted.min(1 << 16)];
+/// recv(2) with MSG_TRUNC. tcp(7): it "causes the received bytes of data to be discarded, rather than passed back in a caller-supplied
+/// buffer". With MSG_PEEK they are only counted.
+pub fn discard(fd: RawFd, wanted: usize, flags: i32) -> Route<usize> {
+    let piece = if flags & libc::MSG_PEEK != 0 { PEEK_MOST } else { DISCARD_PIECE };
+    let mut sink = vec![0; wanted.min(piece)];
     let mut done = 0;
-    while done < wanted {
-        let part = (wanted - done).min(sink.len());
-        let Some(slice) = sink.get_mut(..part) else { break };
-        let how = if done == 0 || wait_all { blocking } else { Blocking::Never };
-        match stream.receive(&mut [IoSliceMut::new(slice)], false, wait_all, how) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(_) if done > 0 => break,
-            Err(errno) => return route(stream, Err(errno)),
+    loop {
+        let asked = sink.len().min(wanted - done);
+        let part = sink.get_mut(..asked).unwrap_or_default();
+        // Who has some waits no more, unless all are wanted.
+        let how = if done > 0 && flags & libc::MSG_WAITALL == 0 { flags | libc::MSG_DONTWAIT } else { flags };
+        match recv(fd, &mut [IoSliceMut::new(part)], how & !libc::MSG_TRUNC) {
+            Route::Done(Ok(count)) => {
+                done += count;
+                if count < asked || done == wanted || flags & libc::MSG_PEEK != 0 {
+                    return Route::ok(done);
+                }
+            }
+            _ if done > 0 => return Route::ok(done),
+            other => return other,
         }
     }
-    Route::ok(done)
 }
 
 /// ioctl(FIONREAD): bytes that can be read without blocking. EINVAL on a listener (tcp(7)).

@@ -92,7 +92,7 @@ pub fn setsockopt(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Route<()> {
         return Route::err(errno);
     }
     held.socket.options.remember(level, name, value);
-    note(&held, level, name, value);
+    note(fd, &held, level, name, value);
     Route::ok(())
 }
 
@@ -118,11 +118,17 @@ fn set_rdma(held: &Held, name: i32, value: &[u8]) -> Result<()> {
 }
 
 /// Notes what a fabric needs to know of an option that the kernel has taken.
-fn note(held: &Held, level: i32, name: i32, value: &[u8]) {
+fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
     let options = &held.socket.options;
     match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_RCVBUF) => options.set_sizes(|sizes| sizes.receive_bytes = doubled(value) & !1),
-        (libc::SOL_SOCKET, libc::SO_SNDBUF) => options.set_sizes(|sizes| sizes.send_bytes = doubled(value)),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
+            let size = buffer(fd, name, value) & !1;
+            options.set_sizes(|sizes| sizes.receive_bytes = size);
+        }
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
+            let size = buffer(fd, name, value);
+            options.set_sizes(|sizes| sizes.send_bytes = size);
+        }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => options.set_receive_timeout(time(value)),
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => options.set_send_timeout(time(value)),
         (libc::SOL_SOCKET, libc::SO_LINGER) => options.set_linger(linger(value)),
@@ -142,16 +148,24 @@ fn note(held: &Held, level: i32, name: i32, value: &[u8]) {
     }
 }
 
-/// socket(7): "The kernel doubles this value (to allow space for bookkeeping overhead)".
-fn doubled(value: &[u8]) -> u32 {
-    integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(0).saturating_mul(2).clamp(BUFFER_LEAST, BUFFER_MOST)
+/// socket(7): "The kernel doubles this value (to allow space for bookkeeping overhead)". A negative one is the largest that the kernel
+/// allows.
+fn buffer(fd: RawFd, name: i32, value: &[u8]) -> u32 {
+    let unsigned = |value: &[u8]| integer(value).and_then(|value| u32::try_from(value).ok());
+    let doubled = unsigned(value).map(|value| value.saturating_mul(2)).or_else(|| {
+        let mut kernels = [0; 4];
+        sockopt::get(fd, libc::SOL_SOCKET, name, &mut kernels).ok()?;
+        unsigned(&kernels)
+    });
+    doubled.unwrap_or(0).clamp(BUFFER_LEAST, BUFFER_MOST)
 }
 
-/// A `struct timeval`; zero means none.
+/// A `struct timeval`; zero means none, and negative seconds, as for the kernel, that nothing is waited for.
 fn time(value: &[u8]) -> Option<Duration> {
     let seconds = i64::from_ne_bytes(*value.first_chunk()?);
     let micros = i64::from_ne_bytes(*value.get(8..)?.first_chunk()?);
-    let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(0)) + Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+    let Ok(seconds) = u64::try_from(seconds) else { return Some(Duration::from_nanos(1)) };
+    let time = Duration::from_secs(seconds) + Duration::from_micros(u64::try_from(micros).unwrap_or(0));
     (!time.is_zero()).then_some(time)
 }
 

@@ -280,7 +280,7 @@ fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64
     let slept = if listener.has_connection() || listener.is_closed() {
         Ok(0)
     } else {
-        ppoll::ppoll(&mut set, waiter.at_most(clock::left(clock::now(), deadline)), None)
+        ppoll::ppoll(&mut set, waiter.sleep_time(clock::left(clock::now(), deadline)), None)
     };
     listener.sleepers().remove(&waiter);
     match slept {
@@ -289,9 +289,20 @@ fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64
     }
 }
 
+/// The fabric listens no more. What becomes of the socket then (listen(2) makes a listener of it again) is the kernel's.
+fn stop_listening(socket: &Socket, listener: &Listener) {
+    listener.close();
+    socket.become_kernel();
+}
+
 /// connect(2), with the bytes of a `struct sockaddr`.
 pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
     let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(family) = addr.first_chunk() else { return Route::Kernel };
+    if i32::from(u16::from_ne_bytes(*family)) == libc::AF_UNSPEC {
+        dissolve(&held.socket);
+        return Route::Kernel;
+    }
     match held.socket.role() {
         Role::Listener | Role::Kernel => return Route::Kernel,
         Role::Stream => return connect_again(fd, &held),
@@ -313,15 +324,25 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
             account::fallback(failure);
             leave_to_kernel(&held)
         }
-        Ok(stream) if held.is_nonblocking() => {
-            held.socket.become_stream(stream);
-            // connect(2): "The socket is nonblocking and the connection cannot be completed immediately."
-            Route::err(Errno::INPROGRESS)
+        Ok(stream) if !held.socket.become_stream(Arc::clone(&stream)) => {
+            // Another thread's connect was faster.
+            stream.close(Some(Duration::ZERO), false);
+            connect_again(fd, &held)
         }
-        Ok(stream) => {
-            held.socket.become_stream(Arc::clone(&stream));
-            finish_connect(fd, &held, &stream, peer)
-        }
+        // connect(2): "The socket is nonblocking and the connection cannot be completed immediately."
+        Ok(_) if held.is_nonblocking() => Route::err(Errno::INPROGRESS),
+        Ok(stream) => finish_connect(fd, &held, &stream, peer),
+    }
+}
+
+/// connect(2): "Some protocol sockets (e.g., TCP sockets …) may dissolve the association by connecting to an address with the
+/// sa_family member of sockaddr set to AF_UNSPEC". TCP resets the connection; a listener listens no more.
+fn dissolve(socket: &Socket) {
+    if let Some(stream) = socket.stream() {
+        stream.close(Some(Duration::ZERO), false);
+        socket.become_kernel();
+    } else if let Some(listener) = socket.listener() {
+        stop_listening(socket, listener);
     }
 }
 
@@ -371,7 +392,8 @@ fn finish_connect(fd: RawFd, held: &Held, stream: &Arc<Stream>, peer: SocketAddr
         Ok(Phase::Connecting | Phase::Accepting | Phase::Failed) => {
             Route::err(stream.take_error().ok().flatten().unwrap_or(Errno::CONNREFUSED))
         }
-        Ok(Phase::Closing | Phase::Closed) => Route::err(Errno::BADF),
+        // Another thread has given it up.
+        Ok(Phase::Closing | Phase::Closed) => Route::err(Errno::CONNABORTED),
         Err(errno) => {
             // connect(2), signal(7): the connection goes on being made; the service sees to it.
             if let Ok(fallback) = fallback(fd, peer) {
@@ -409,42 +431,55 @@ fn connect_again(fd: RawFd, held: &Held) -> Route<()> {
 /// shutdown(2).
 pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
     let Some(held) = ours(fd) else { return Route::Kernel };
-    if let Some(listener) = held.socket.listener() {
-        // shutdown on a listener ends listening: sleeping accepts return EINVAL.
-        listener.close();
-        return if listener.kernel_listens() { Route::Kernel } else { Route::ok(()) };
+    if !matches!(held.socket.role(), Role::Listener | Role::Stream) {
+        return Route::Kernel;
     }
-    let Some(stream) = held.socket.stream() else { return Route::Kernel };
     let (read, write) = match how {
         libc::SHUT_RD => (true, false),
         libc::SHUT_WR => (false, true),
         libc::SHUT_RDWR => (true, true),
         _ => return Route::err(Errno::INVAL),
     };
+    if let Some(listener) = held.socket.listener() {
+        // A listener writes nothing. Of its reading half shutdown ends listening: sleeping accepts return EINVAL.
+        if read {
+            stop_listening(&held.socket, listener);
+        }
+        return if listener.kernel_listens() { Route::Kernel } else { Route::ok(()) };
+    }
+    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    if stream.phase() == Phase::Connecting {
+        // As TCP: whatever half it was, there will be no connection.
+        dissolve(&held.socket);
+        return Route::ok(());
+    }
     match stream.shutdown(read, write) {
         Err(Errno::NOTCONN) if stream.phase() == Phase::Kernel => Route::Kernel,
         result => result.into(),
     }
 }
 
-fn name(fd: RawFd, pick: impl Fn(Option<SocketAddr>, Option<SocketAddr>) -> Option<SocketAddr>) -> Route<SocketAddr> {
+fn name(fd: RawFd, pick: impl Fn(&Stream, Option<SocketAddr>, Option<SocketAddr>) -> Option<SocketAddr>) -> Route<SocketAddr> {
     let Some(held) = ours(fd) else { return Route::Kernel };
     let Some(stream) = held.socket.stream() else { return Route::Kernel };
     if stream.phase() == Phase::Connecting {
         return Route::Kernel;
     }
     match stream.addresses() {
-        Ok((local, peer)) => pick(local, peer).map_or(Route::Kernel, |addr| Route::ok(address::as_domain(addr, held.socket.domain))),
+        Ok((local, peer)) => {
+            pick(stream, local, peer).map_or(Route::Kernel, |addr| Route::ok(address::as_domain(addr, held.socket.domain)))
+        }
         Err(errno) => Route::err(errno),
     }
 }
 
 /// getsockname(2), as it goes into a `struct sockaddr` of the socket's family.
 pub fn getsockname(fd: RawFd) -> Route<SocketAddr> {
-    name(fd, |local, _| local)
+    name(fd, |_, local, _| local)
 }
 
 /// getpeername(2).
 pub fn getpeername(fd: RawFd) -> Route<SocketAddr> {
-    name(fd, |_, peer| peer)
+    // A connection that is over has no peer: the kernel says ENOTCONN.
+    name(fd, |stream, _, peer| peer.filter(|_| !stream.is_over()))
 }

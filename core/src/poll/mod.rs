@@ -99,8 +99,11 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
         let mut found = 0;
         for entry in entries.iter_mut() {
             let Some(socket) = entry.socket else {
-                set.push(PollFd { fd: entry.fd, events: entry.events, revents: 0 });
-                owners.push(None);
+                // Programs poll arrays full of -1, as long as their limit of descriptors; the kernel takes no longer ones.
+                if entry.fd >= 0 {
+                    set.push(PollFd { fd: entry.fd, events: entry.events, revents: 0 });
+                    owners.push(None);
+                }
                 continue;
             };
             let seen = socket.arm_and_look();
@@ -120,7 +123,7 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
             if let Some(most) = config::get().wake_up_interval {
                 left = Some(left.map_or(most, |left| left.min(most)));
             }
-            ppoll(&mut set, waiter.at_most(left), mask)?;
+            ppoll(&mut set, waiter.sleep_time(left), mask)?;
             for (slept, owner) in set.iter().zip(&owners) {
                 if let (true, Some(socket)) = (slept.revents != 0, owner) {
                     socket.look_after_sleep();

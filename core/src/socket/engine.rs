@@ -366,10 +366,10 @@ impl Engine {
     }
 
     /// A write after the peer has closed: the first one is taken and lost, as by TCP, which learns only then that nobody reads (no
-    /// program is killed by SIGPIPE for saying good-bye). False: EPIPE.
-    pub fn swallow(&mut self) -> bool {
+    /// program is killed by SIGPIPE for saying good-bye). One of no bytes tells the peer nothing. False: EPIPE.
+    pub fn swallow(&mut self, bytes: usize) -> bool {
         let first = self.connection.state() == State::Disconnected(Side::Peer) && !self.write_shut && !self.reset;
-        self.reset = true;
+        self.reset |= first && bytes > 0;
         first
     }
 

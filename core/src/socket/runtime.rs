@@ -59,7 +59,7 @@ pub fn running() -> Option<Arc<Service>> {
 }
 
 fn open() -> Option<Arc<Service>> {
-    let _inside = inside::enter();
+    let _inside = inside::enter_uncancelled();
     let verbs = match Verbs::open() {
         Ok(verbs) => verbs,
         Err(error) => {

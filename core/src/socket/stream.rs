@@ -47,6 +47,9 @@ impl From<Reentered> for Errno {
 /// How long a connection may take to send what was written before close, in nanoseconds, where SO_LINGER does not say.
 const CLOSE_TIME: Nanos = 10_000_000_000;
 
+/// TCP_CLOSE.
+const CLOSE: u8 = 7;
+
 /// Where a stream stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -259,20 +262,28 @@ impl Stream {
         self.event_fd.load(Ordering::Acquire)
     }
 
+    /// Whether the connection is over, in both directions.
+    pub fn is_over(&self) -> bool {
+        self.tcp_state() == CLOSE
+    }
+
     /// The state that TCP_INFO shows (the numbers of <netinet/tcp.h>).
     pub fn tcp_state(&self) -> u8 {
         const ESTABLISHED: u8 = 1;
         const SYN_SENT: u8 = 2;
         const FIN_WAIT2: u8 = 5;
-        const CLOSE: u8 = 7;
         const CLOSE_WAIT: u8 = 8;
         let Ok(state) = self.state.lock() else { return ESTABLISHED };
         match (state.phase, &state.engine) {
             (Phase::Connecting, _) => SYN_SENT,
             (Phase::Up, Some(engine)) if engine.is_over() => CLOSE,
-            (Phase::Up, Some(engine)) if engine.at_end_of_stream() => CLOSE_WAIT,
-            (Phase::Up, Some(engine)) if engine.write_shut() => FIN_WAIT2,
-            (Phase::Up, _) => ESTABLISHED,
+            (Phase::Up, Some(engine)) => match (engine.connection().state().peer_may_send(), engine.write_shut()) {
+                (true, false) => ESTABLISHED,
+                (true, true) => FIN_WAIT2,
+                (false, false) => CLOSE_WAIT,
+                (false, true) => CLOSE,
+            },
+            (Phase::Up, None) => ESTABLISHED,
             _ => CLOSE,
         }
     }

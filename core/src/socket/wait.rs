@@ -33,24 +33,25 @@ bitflags! {
     }
 }
 
+/// How long a thread sleeps that nobody can wake, before it looks again.
+const UNWOKEN: Duration = Duration::from_millis(5);
+
 /// A sleeping thread's wake-up.
 pub struct Waiter {
-    event: OwnedFd,
+    /// `None` where the process may open no more descriptors: the calls that wait have no errno for that.
+    event: Option<OwnedFd>,
     woken: AtomicBool,
     /// Whether a signal may come late: the flag was taken back while wakers could still reach it.
     taken: AtomicBool,
 }
 
 impl Waiter {
-    /// The descriptor to sleep on.
-    pub fn event_fd(&self) -> RawFd {
-        self.event.as_raw_fd()
-    }
-
     fn wake(&self) {
         if !self.woken.swap(true, Ordering::AcqRel) {
             stats::add(Counter::WakeUps, 1);
-            descriptor::signal(&self.event);
+            if let Some(event) = &self.event {
+                descriptor::signal(event);
+            }
         }
     }
 
@@ -59,7 +60,9 @@ impl Waiter {
         // Drained first: who wakes after the flag is back must leave a signal. And a signal that comes later than its flag was
         // seen is drained when it is seen, or it would end every sleep from then on.
         if readable || self.woken.load(Ordering::Acquire) {
-            descriptor::drain(&self.event);
+            if let Some(event) = &self.event {
+                descriptor::drain(event);
+            }
             self.woken.swap(false, Ordering::AcqRel);
             self.taken.store(true, Ordering::Relaxed);
         }
@@ -82,36 +85,35 @@ pub fn forget_idle() {
     }
 }
 
-/// A waiter for the time of one call. `None`: there is no descriptor for one; then nobody can wake the sleeper, who looks for himself.
+/// A waiter for the time of one call.
 pub struct Borrowed(Option<Arc<Waiter>>);
 
-/// How long a sleeper whom nobody can wake sleeps at most.
-const NAP: Duration = Duration::from_millis(5);
-
-/// Takes a waiter from the pool, or makes one. A limit on descriptors must not end a call of a connection that stands: recv(2) has no
-/// EMFILE.
+/// Takes a waiter from the pool, or makes one.
 pub fn waiter() -> Borrowed {
     if let Some(waiter) = idle().pop() {
         return Borrowed(Some(waiter));
     }
-    let made = descriptor::event().map(|event| Arc::new(Waiter { event, woken: AtomicBool::new(false), taken: AtomicBool::new(false) }));
-    Borrowed(made.ok())
+    let event = descriptor::event().ok();
+    Borrowed(Some(Arc::new(Waiter { event, woken: AtomicBool::new(false), taken: AtomicBool::new(false) })))
 }
 
 impl Borrowed {
+    fn get(&self) -> Option<&Arc<Waiter>> {
+        self.0.as_ref()
+    }
+
+    fn event(&self) -> Option<&OwnedFd> {
+        self.get()?.event.as_ref()
+    }
+
     /// The descriptor to sleep on, -1 for none.
     pub fn event_fd(&self) -> RawFd {
-        self.0.as_ref().map_or(-1, |waiter| waiter.event_fd())
+        self.event().map_or(-1, AsRawFd::as_raw_fd)
     }
 
-    /// How long to sleep at most when there is so much time left (`None`: any amount).
-    pub fn at_most(&self, left: Option<Duration>) -> Option<Duration> {
-        if self.0.is_some() { left } else { Some(left.map_or(NAP, |left| left.min(NAP))) }
-    }
-
-    /// The waiter.
-    pub fn get(&self) -> Option<&Arc<Waiter>> {
-        self.0.as_ref()
+    /// How long to sleep, of the time that is left.
+    pub fn sleep_time(&self, left: Option<Duration>) -> Option<Duration> {
+        if self.event().is_some() { left } else { Some(left.map_or(UNWOKEN, |left| left.min(UNWOKEN))) }
     }
 
     /// Ready for the next sleep after one that found the descriptor `readable` or not.
@@ -129,7 +131,7 @@ impl Drop for Borrowed {
         waiter.reset(waiter.taken.load(Ordering::Relaxed));
         waiter.taken.store(false, Ordering::Relaxed);
         let mut idle = idle();
-        if idle.len() < IDLE_KEPT {
+        if waiter.event.is_some() && idle.len() < IDLE_KEPT {
             idle.push(waiter);
         }
     }

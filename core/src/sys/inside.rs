@@ -6,6 +6,7 @@
 use core::{
     arch::{asm, global_asm},
     cell::Cell,
+    ffi::c_int,
     marker::PhantomData,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -81,6 +82,38 @@ fn change(by: i32) {
 pub fn enter() -> Guard {
     change(1);
     Guard { not_send: PhantomData }
+}
+
+/// Sets the flag, and puts off the thread's cancellation (pthread_cancel(3)): for what may call a cancellation point. Cancelled there
+/// the thread would take locks with it, since nothing of this library is unwound.
+#[inline]
+pub fn enter_uncancelled() -> Uncancelled {
+    let inside = enter();
+    let mut before = 0;
+    // SAFETY: writes the earlier state into a live variable.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
+    Uncancelled { before, inside }
+}
+
+/// See [`enter_uncancelled`].
+pub struct Uncancelled {
+    before: c_int,
+    #[expect(dead_code, reason = "dropped last")]
+    inside: Guard,
+}
+
+impl Drop for Uncancelled {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the state is one that it gave before; NULL is allowed by the C library's manual.
+        unsafe { pthread_setcancelstate(self.before, core::ptr::null_mut()) };
+    }
+}
+
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
 /// Sets the flag for this thread for ever: for the library's own threads.

@@ -45,20 +45,11 @@ pub unsafe fn write(fd: c_int, buffer: *const c_void, length: usize) -> Route<ss
 /// # Safety
 /// Unless NULL, `buffer` must be good for writes of `length` bytes.
 pub unsafe fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) -> Route<ssize_t> {
-    if buffer.is_null() && flags & libc::MSG_TRUNC != 0 {
-        return discard(fd, length, flags);
+    if flags & libc::MSG_TRUNC != 0 {
+        return size(io::discard(fd, length.min(MOST_BYTES), flags));
     }
     // SAFETY: the caller's promise is the one asked for.
     let into = attempt!(unsafe { super::bytes_mut(buffer, length.min(MOST_BYTES)) });
-    size(io::recv(fd, &mut [IoSliceMut::new(into)], flags))
-}
-
-/// "[MSG_TRUNC] causes the received bytes of data to be discarded, rather than passed back in a caller-supplied buffer" (tcp(7)):
-/// there need not be one.
-#[cold]
-fn discard(fd: c_int, length: usize, flags: c_int) -> Route<ssize_t> {
-    let mut nowhere = [0; 4096];
-    let into = nowhere.get_mut(..length.min(4096)).unwrap_or_default();
     size(io::recv(fd, &mut [IoSliceMut::new(into)], flags))
 }
 
@@ -99,7 +90,7 @@ pub unsafe fn readv(fd: c_int, vectors: *const iovec, count: c_int, flags: c_int
 pub unsafe fn writev(fd: c_int, vectors: *const iovec, count: c_int, flags: c_int) -> Route<ssize_t> {
     let count = attempt!(vector_count(count));
     // SAFETY: the caller's promise is the one asked for.
-    unsafe { send_from(fd, vectors, count, flags) }
+    unsafe { vector::with(vectors, count, |from: &mut [IoSlice<'_>]| size(io::write(fd, from, flags))) }
 }
 
 /// recvfrom(2). "[The address] is not filled in" for a stream: its length becomes 0, as TCP has it.
@@ -337,6 +328,11 @@ pub fn seeking(fd: c_int) -> Route<i64> {
 /// # Safety
 /// Unless NULL, `vectors` must be an array of `count` that names memory good for writes.
 unsafe fn recv_into(fd: c_int, vectors: *const iovec, count: usize, flags: c_int) -> Route<ssize_t> {
+    if flags & libc::MSG_TRUNC != 0 {
+        // SAFETY: the caller's promise is the one asked for.
+        let length = attempt!(unsafe { vector::length(vectors, count) });
+        return size(io::discard(fd, length, flags));
+    }
     // SAFETY: the caller's promise is the one asked for.
     unsafe { vector::with(vectors, count, |into: &mut [IoSliceMut<'_>]| size(io::recv(fd, into, flags))) }
 }

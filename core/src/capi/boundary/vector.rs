@@ -100,14 +100,7 @@ fn in_user_space(start: *mut c_void, length: usize) -> bool {
 /// # Safety
 /// As for [`with`].
 unsafe fn fill<'a, S: Slot<'a>>(slots: &mut [S], given: &[iovec]) -> Result<usize> {
-    // "EINVAL The sum of the iov_len values overflows an ssize_t value" (readv(2)): the kernel looks at each, and cuts the sum.
-    if given.iter().any(|vector| isize::try_from(vector.iov_len).is_err()) {
-        return Err(Errno::INVAL);
-    }
-    // "EFAULT": the kernel looks at the whole of each element, also at what it would cut off.
-    if given.iter().any(|vector| !in_user_space(vector.iov_base, vector.iov_len)) {
-        return Err(Errno::FAULT);
-    }
+    check(given)?;
     let mut room = MOST_BYTES;
     let mut used = 0;
     for (slot, vector) in slots.iter_mut().zip(given.iter().filter(|vector| vector.iov_len != 0)) {
@@ -121,6 +114,35 @@ unsafe fn fill<'a, S: Slot<'a>>(slots: &mut [S], given: &[iovec]) -> Result<usiz
         used += 1;
     }
     Ok(used)
+}
+
+fn check(given: &[iovec]) -> Result<()> {
+    // "EINVAL The sum of the iov_len values overflows an ssize_t value" (readv(2)): the kernel looks at each, and cuts the sum.
+    if given.iter().any(|vector| isize::try_from(vector.iov_len).is_err()) {
+        return Err(Errno::INVAL);
+    }
+    // "EFAULT": the kernel looks at the whole of each element, also at what it would cut off.
+    if given.iter().any(|vector| !in_user_space(vector.iov_base, vector.iov_len)) {
+        return Err(Errno::FAULT);
+    }
+    Ok(())
+}
+
+/// Bytes in all elements, whose memory is not looked at.
+///
+/// # Safety
+/// Unless NULL, `vectors` must be an array of `count`.
+pub(super) unsafe fn length(vectors: *const iovec, count: usize) -> Result<usize> {
+    if count == 0 {
+        return Ok(0);
+    }
+    if vectors.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: not NULL, so an array of `count` (the caller's promise).
+    let given = unsafe { core::slice::from_raw_parts(vectors, count) };
+    check(given)?;
+    Ok(given.iter().fold(0usize, |sum, vector| sum.saturating_add(vector.iov_len)).min(MOST_BYTES))
 }
 
 #[cfg(test)]

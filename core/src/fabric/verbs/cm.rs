@@ -68,7 +68,7 @@ unsafe impl Sync for Channel {}
 impl Channel {
     /// Opens the channel, which fails where the kernel has no RDMA or the process no right to it.
     pub(super) fn new(libs: &'static Libs) -> Result<Self> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: no preconditions.
         let raw = unsafe { (libs.rdma_create_event_channel)() };
         if raw.is_null() {
@@ -105,7 +105,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: made in `new`, dropped once; every id holds an `Arc` of it and is gone.
         unsafe { (self.libs.rdma_destroy_event_channel)(self.raw) };
     }
@@ -122,7 +122,7 @@ pub(super) struct Id {
 impl Id {
     /// Makes an id whose events carry `serial`.
     pub(super) fn new(channel: &Arc<Channel>, serial: u64) -> Result<Self> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let mut raw = core::ptr::null_mut();
         let libs = channel.libs;
         // SAFETY: the channel is valid; the context is a number that is never followed.
@@ -151,7 +151,7 @@ impl core::ops::Deref for Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: made or taken over once, dropped once; the channel outlives the id.
         let _ = unsafe { (self.channel.libs.rdma_destroy_id)(self.handle.raw) };
     }
@@ -204,7 +204,7 @@ impl Handle {
 
     /// Binds to an address.
     pub(super) fn bind(&self, addr: SocketAddr) -> Result<()> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let mut storage = to_storage(addr);
         // SAFETY: the id is valid; the address is large enough for any family.
         libs::check(unsafe { (self.libs.rdma_bind_addr)(self.raw, (&raw mut storage).cast()) })
@@ -212,7 +212,7 @@ impl Handle {
 
     /// Starts to look for a device with a route to the peer.
     pub(super) fn resolve_addr(&self, local: Option<SocketAddr>, peer: SocketAddr, milliseconds: c_int) -> Result<()> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let mut from = local.map(to_storage);
         let mut to = to_storage(peer);
         let from = from.as_mut().map_or(core::ptr::null_mut(), |storage| (&raw mut *storage).cast());
@@ -222,56 +222,56 @@ impl Handle {
 
     /// Starts to resolve the route.
     pub(super) fn resolve_route(&self, milliseconds: c_int) -> Result<()> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: the id is valid.
         libs::check(unsafe { (self.libs.rdma_resolve_route)(self.raw, milliseconds) })
     }
 
     /// Listens.
     pub(super) fn listen(&self, backlog: u32) -> Result<()> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: the id is valid.
         libs::check(unsafe { (self.libs.rdma_listen)(self.raw, c_int::try_from(backlog).unwrap_or(c_int::MAX)) })
     }
 
     /// Sends the connect request.
     pub(super) fn connect(&self, parameters: &mut rdma_conn_param) -> Result<()> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: the id is valid; the caller's parameters and their private data live until the call returns.
         libs::check(unsafe { (self.libs.rdma_connect)(self.raw, parameters) })
     }
 
     /// Answers a connect request.
     pub(super) fn accept(&self, parameters: &mut rdma_conn_param) -> Result<()> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: as above.
         libs::check(unsafe { (self.libs.rdma_accept)(self.raw, parameters) })
     }
 
     /// Completes the active side's connection.
     pub(super) fn establish(&self) -> Result<()> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: the id is valid.
         libs::check(unsafe { (self.libs.rdma_establish)(self.raw) })
     }
 
     /// Refuses a connect request.
     pub(super) fn reject(&self) {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: the id is valid; there is no private data.
         let _ = unsafe { (self.libs.rdma_reject)(self.raw, core::ptr::null(), 0) };
     }
 
     /// Tells the peer that the connection is over, or answers the peer that did.
     pub(super) fn disconnect(&self) {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: the id is valid. It fails where there is no connection (any more).
         let _ = unsafe { (self.libs.rdma_disconnect)(self.raw) };
     }
 
     /// The attributes, and their mask, that bring a queue pair for this connection into `state`.
     pub(super) fn queue_attributes(&self, state: ibv_qp_state::Type) -> Result<(ibv_qp_attr, c_int)> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: all-zero is a valid value of this plain structure.
         let mut attributes: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         attributes.qp_state = state;
@@ -302,7 +302,7 @@ impl Handle {
     }
 
     fn set_option<T: Copy>(&self, name: c_int, mut value: T) -> Result<()> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let len = size_of::<T>();
         let value: *mut c_void = (&raw mut value).cast();
         // SAFETY: the id is valid; the value lives until the call returns and has the given length.

@@ -108,7 +108,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: made in `new`; every object in the domain holds an `Arc` of this device and is gone.
         let _ = unsafe { (self.libs.ibv_dealloc_pd)(self.pd) };
     }
@@ -131,7 +131,7 @@ impl Devices {
         if let Some(device) = found.iter().find(|device| device.context == context) {
             return Ok(Arc::clone(device));
         }
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let device = Arc::new(Device::new(self.libs, context)?);
         found.push(Arc::clone(&device));
         Ok(device)

@@ -197,7 +197,7 @@ impl Shared {
 
     /// Takes the events that are there, at most `most`.
     pub(super) fn take_events(self: &Arc<Self>, most: usize) -> Vec<Event> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let mut events = Vec::new();
         for _ in 0..most {
             let Some(raw) = self.channel.next() else { break };

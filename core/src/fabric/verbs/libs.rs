@@ -106,7 +106,7 @@ table! {
 pub(super) fn get() -> Result<&'static Libs, OpenError> {
     static LIBS: OnceLock<Result<Libs, OpenError>> = OnceLock::new();
     let libs = LIBS.get_or_init(|| {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let libs = Libs::load()?;
         if let Some(fork_init) = libs.fork_init {
             // SAFETY: no preconditions; nothing has been registered yet. Its failure only means that old kernels lose a child's pages.

@@ -51,7 +51,7 @@ unsafe impl Sync for Registration {}
 
 impl Registration {
     fn new(device: &Device, region: &Region, access: c_int) -> Result<Self> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let libs = device.libs();
         // SAFETY: the protection domain lives as long as `device`; the range is a live mapping that the caller keeps until after
         // the registration is gone (see the field order of `Areas`).
@@ -68,7 +68,7 @@ impl Registration {
 impl Registration {
     /// Ends it, once. False: the device would not.
     fn end(&mut self) -> bool {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let raw = core::mem::replace(&mut self.raw, core::ptr::null_mut());
         // SAFETY: made in `new`, ended once (null afterwards).
         raw.is_null() || unsafe { (self.libs.ibv_dereg_mr)(raw) } == 0

@@ -89,7 +89,7 @@ impl Verbs {
     /// Opens the libraries and the connection manager. Devices that come later are found by a later call only.
     pub fn open() -> core::result::Result<Arc<Verbs>, OpenError> {
         let libs = libs::get()?;
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let mut count = 0;
         // SAFETY: the result is ours to write.
         let list = unsafe { (libs.ibv_get_device_list)(&mut count) };

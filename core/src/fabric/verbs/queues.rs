@@ -59,7 +59,7 @@ pub(super) struct Queues {
 impl Queues {
     /// Makes queues, with the completion queue of an earlier connection if there is one that fits. The queue pair is in RESET.
     pub(super) fn new(device: &Arc<Device>, wanted: &EndpointConfig, used: Option<CompletionQueue>) -> Result<Self> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let config = clamp(device, wanted);
         let entries = config.send_queue.saturating_add(config.receive_queue);
         let cq = match used.filter(|cq| cq.entries == entries && Arc::ptr_eq(&cq.channel.device, device)) {
@@ -76,7 +76,7 @@ impl Queues {
 
     /// Destroys the queue pair. What stays is the completion queue, empty, as if it had not been used; `None` if that cannot be.
     pub(super) fn retire(self) -> Option<CompletionQueue> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let Queues { mut qp, mut cq, .. } = self;
         (qp.destroy() && cq.clear()).then_some(cq)
     }
@@ -113,7 +113,7 @@ impl Queues {
 
     /// RESET to INIT: port and partition from the id, remote writes allowed. Receives may be posted then.
     pub(super) fn initialise(&self, id: &Handle) -> Result<()> {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let (mut attributes, mut mask) = id.queue_attributes(ibv_qp_state::IBV_QPS_INIT)?;
         attributes.qp_access_flags = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
         mask |= flag(ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS);
@@ -125,7 +125,7 @@ impl Queues {
         if self.device.mode == MessageMode::Send {
             return Ok(());
         }
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let (mut attributes, mask) = id.queue_attributes(ibv_qp_state::IBV_QPS_RTR)?;
         attributes.min_rnr_timer = RECEIVER_NOT_READY;
         attributes.max_dest_rd_atomic = attributes.max_dest_rd_atomic.min(self.device.max_reads);
@@ -140,7 +140,7 @@ impl Queues {
 
     /// Ends the queue pair: all that is posted completes with an error, which wakes whoever waits for a completion.
     pub(super) fn flush(&self) {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         // SAFETY: all-zero is a valid value of this plain structure.
         let mut attributes: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         attributes.qp_state = ibv_qp_state::IBV_QPS_ERR;
@@ -176,7 +176,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         self.destroy();
     }
 }
@@ -249,7 +249,7 @@ impl CompletionQueue {
 
     /// Takes one announcement off the channel, without blocking. False: there is none.
     pub(super) fn take_event(&self) -> bool {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let mut cq = core::ptr::null_mut();
         let mut context = core::ptr::null_mut();
         // SAFETY: the channel is valid and does not block; both results are ours to write.
@@ -263,7 +263,7 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         let libs = self.channel.device.libs();
         // SAFETY: the queue is valid, and so many events of it were taken: destroying waits until all are acknowledged.
         unsafe { (libs.ibv_ack_cq_events)(self.raw, *self.taken.get_mut()) };
@@ -298,7 +298,7 @@ impl CompletionChannel {
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
-        let _inside = inside::enter();
+        let _inside = inside::enter_uncancelled();
         CHANNELS.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: made in `new`, dropped once; its completion queue is gone (or was never made). Closes the descriptor.
         let _ = unsafe { (self.device.libs().ibv_destroy_comp_channel)(self.raw) };

@@ -67,6 +67,8 @@ impl Stream {
             match self.wait(Interest::READ, blocking, done == 0, |state| state.can_receive(need)) {
                 Ok(()) => {}
                 Err(_) if done > 0 => return Ok(done),
+                // Who wants nothing has it, however the wait ends: TCP reports only that it would have had to wait.
+                Err(Errno::AGAIN | Errno::INTR) if wanted == 0 && blocking != Blocking::Never => return Ok(0),
                 Err(errno) => return Err(errno),
             }
             let taken = if peek { 0 } else { done };
@@ -188,7 +190,7 @@ impl Stream {
                 let error = if done == 0 { engine.take_error() } else { None };
                 return match error {
                     Some(error) => Err(error),
-                    None if done == 0 && engine.swallow() => Ok(wanted),
+                    None if done == 0 && engine.swallow(wanted) => Ok(wanted),
                     None => Err(Errno::PIPE),
                 };
             }

@@ -96,7 +96,7 @@ impl Stream {
         if let Some(most) = config::get().wake_up_interval {
             left = Some(left.map_or(most, |left| left.min(most)));
         }
-        match ppoll(&mut set, waiter.at_most(left), None) {
+        match ppoll(&mut set, waiter.sleep_time(left), None) {
             // signal(7): the socket interfaces are never restarted when a time-out is set on the socket.
             Err(Errno::INTR) if restart && deadline.is_none() && crate::sys::signals::restarts() => Ok(false),
             Err(errno) => Err(errno),

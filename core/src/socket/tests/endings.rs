@@ -1,6 +1,7 @@
 //! How connections end: half-close, close with data on its way, a peer that dies, a link that is cut.
 
 use core::time::Duration;
+use std::io::IoSlice;
 
 use super::{
     Stage, for_seeds,
@@ -11,6 +12,7 @@ use super::{
 use crate::{
     error::Errno,
     fabric::sim::{Settings, Timing},
+    socket::{readiness::Readiness, stream::Blocking},
 };
 
 /// Longer than retries and the time that a close may take.
@@ -209,6 +211,29 @@ fn keep_alive_finds_a_dead_link() {
         stage.run();
         assert_eq!(stage.parties[0].1.errors, [Errno::TIMEDOUT], "{}", stage.status());
         assert!(stage.parties[0].1.changed_at < 7_500_000_000 + BOUND);
+        stage.finish();
+    });
+}
+
+/// TCP: EPIPE, and nothing else; the other direction goes on.
+#[test]
+fn a_write_after_the_own_end_changes_nothing() {
+    for_seeds("a_write_after_the_own_end_changes_nothing", 3900..3904, |seed| {
+        let mut stage = Stage::new(settings(seed));
+        stage.plans = Box::new(|_| (Plan::new(0, Then::Read), Plan::new(0, Then::Read)));
+        stage.listen(7, SIZES, 1);
+        stage.connect(7, SIZES, LATE).unwrap();
+        stage.at(5_000_000, |stage| {
+            let stream = stage.parties[0].1.stream();
+            stream.shutdown(false, true).unwrap();
+            for text in [&b"late"[..], &b""[..]] {
+                assert_eq!(stream.send(&[IoSlice::new(text)], Blocking::Never), Err(Errno::PIPE));
+            }
+            let Ok(Readiness::Events(events)) = stream.readiness() else { panic!("the kernel's") };
+            assert_eq!(events & libc::POLLHUP, 0);
+            stream.shutdown(false, true).unwrap();
+        });
+        stage.run();
         stage.finish();
     });
 }

@@ -118,7 +118,7 @@ impl Party {
             self.awake = true;
         }
         if announced && !self.awake {
-            let [woken, event] = readable([self.waiter.get().unwrap().event_fd(), stream.event_fd()]);
+            let [woken, event] = readable([self.waiter.event_fd(), stream.event_fd()]);
             if event {
                 stream.look_after_sleep().unwrap();
             }

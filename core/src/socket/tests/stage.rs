@@ -248,7 +248,7 @@ impl Stage {
         let (announced, now) = (self.announced, self.now());
         let mut progress = false;
         for door in &mut self.doors {
-            let [woken] = readable([door.waiter.get().unwrap().event_fd()]);
+            let [woken] = readable([door.waiter.event_fd()]);
             door.waiter.reset(woken);
             door.awake |= woken || !announced;
             while door.awake && door.accepts {

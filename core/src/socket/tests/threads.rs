@@ -86,7 +86,7 @@ fn accept(listener: &Listener) -> Arc<Stream> {
     let waiter = wait::waiter();
     loop {
         listener.sleepers().add(&waiter, Interest::READ);
-        let mut set = [PollFd { fd: waiter.get().unwrap().event_fd(), events: libc::POLLIN, revents: 0 }];
+        let mut set = [PollFd { fd: waiter.event_fd(), events: libc::POLLIN, revents: 0 }];
         let there = listener.has_connection() || ppoll(&mut set, Some(HANG), None).unwrap() > 0;
         listener.sleepers().remove(&waiter);
         waiter.reset(false);

@@ -10,7 +10,7 @@ use crate::{
 };
 
 fn readable(waiter: &Borrowed) -> bool {
-    let event = waiter.get().unwrap().event_fd();
+    let event = waiter.event_fd();
     let event = descriptor::borrow(event).unwrap();
     let mut set = [rustix::event::PollFd::new(&event, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut set, Some(&rustix::event::Timespec::default())).unwrap() == 1
@@ -37,7 +37,7 @@ fn wakes_the_interested_only() {
 fn a_late_signal_ends_one_sleep_only() {
     let waiter = waiter();
     // Its flag was seen and taken back before the signal came.
-    descriptor::signal(&waiter.get().unwrap().event);
+    descriptor::signal(waiter.event().unwrap());
     assert!(readable(&waiter));
     waiter.reset(true);
     assert!(!readable(&waiter));
@@ -69,7 +69,7 @@ fn no_wake_up_is_lost_and_none_repeats() {
             }
         });
         loop {
-            let mut set = [PollFd { fd: waiter.get().unwrap().event_fd(), events: libc::POLLIN, revents: 0 }];
+            let mut set = [PollFd { fd: waiter.event_fd(), events: libc::POLLIN, revents: 0 }];
             let woken = ppoll(&mut set, Some(Duration::from_secs(5)), None).unwrap() > 0;
             sleeps += 1;
             waiter.reset(set[0].revents != 0);
