@@ -8,12 +8,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::run::reason;
+
 const NAME: &str = "librspreload.so";
 
 /// Other packages have a library of this name: ours says so.
 const MARK: &[u8] = b"librspreload.so of the rsocket package";
 
-/// Where distributions and `make install` put it.
+/// Where the README and distributions put it.
 const SYSTEM: [&str; 6] = [
     "/usr/local/lib/rsocket",
     #[cfg(target_arch = "x86_64")]
@@ -42,10 +44,10 @@ pub(crate) enum Missing {
 impl std::fmt::Display for Missing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Missing::Named(path, error) => write!(f, "RSOCKET_PRELOAD={}: {error}", path.display()),
+            Missing::Named(path, error) => write!(f, "RSOCKET_PRELOAD={}: {}", path.display(), reason(error)),
             Missing::Foreign(path) => write!(f, "RSOCKET_PRELOAD={}: not this package's {NAME}", path.display()),
             Missing::Nowhere(places) => {
-                write!(f, "{NAME} not found (RSOCKET_PRELOAD names it). Looked at:")?;
+                write!(f, "{NAME} not found; name it in RSOCKET_PRELOAD. Looked at:")?;
                 places.iter().try_for_each(|place| write!(f, "\n  {}", place.display()))
             }
             Missing::Unusable(path) => {
@@ -125,7 +127,7 @@ mod tests {
         assert!(matches!(named_library(theirs.clone().into()), Err(Missing::Foreign(_))));
         assert!(matches!(named_library("/nowhere/x".into()), Err(Missing::Named(..))));
         let message = first_of(vec![theirs.clone()]).unwrap_err().to_string();
-        assert!(message.contains(&theirs.display().to_string()), "{message}");
+        assert_eq!(message, format!("{NAME} not found; name it in RSOCKET_PRELOAD. Looked at:\n  {}", theirs.display()));
         for path in [theirs, ours] {
             fs::remove_dir_all(path.parent().unwrap()).unwrap();
         }

@@ -52,13 +52,17 @@ fn run_command() -> Command {
                 .long("stats")
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
-                .help("Write counters to FILE at exit (sets RSOCKET_STATS)"),
+                .help("Append counters to FILE (`-`: standard error; `%p`: process id) at exit (sets RSOCKET_STATS)"),
         )
         .arg(
             Arg::new("log")
                 .long("log")
                 .value_name("LEVEL")
-                .help("Log to standard error: error, warn, info, debug, trace, or a filter (sets RSOCKET_LOG)"),
+                // The library's words, in any case.
+                .value_parser(["off", "error", "warn", "info", "debug", "trace"])
+                .ignore_case(true)
+                .hide_possible_values(true)
+                .help("Log to standard error: off (no warnings either), error, warn, info, debug or trace (sets RSOCKET_LOG)"),
         )
         .arg(
             Arg::new("program")
@@ -119,6 +123,18 @@ mod tests {
         assert!(
             parse(&["rsocket", "run", "--wrong", "x"]).is_err() || parse(&["rsocket", "run", "--wrong", "x"]).unwrap().program == "--wrong"
         );
+    }
+
+    #[test]
+    fn log_takes_a_level() {
+        for level in ["off", "error", "warn", "info", "debug", "trace", "Trace"] {
+            assert_eq!(parse(&["rsocket", "run", "--log", level, "x"]).unwrap().log.as_deref(), Some(level));
+        }
+        for wrong in ["bogus", "", "debug,rsocket=trace"] {
+            let error = parse(&["rsocket", "run", "--log", wrong, "x"]).unwrap_err();
+            assert!(error.use_stderr(), "{wrong}");
+            assert!(error.to_string().contains("possible values: off, error, warn, info, debug, trace"), "{error}");
+        }
     }
 
     #[test]

@@ -46,10 +46,17 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Library(missing) => missing.fmt(f),
-            Failure::Stats(path, error) => write!(f, "--stats {}: {error}", path.display()),
-            Failure::Program(program, error) => write!(f, "{}: {error}", program.display()),
+            Failure::Stats(path, error) => write!(f, "--stats {}: {}", path.display(), reason(error)),
+            Failure::Program(program, error) => write!(f, "{}: {}", program.display(), reason(error)),
         }
     }
+}
+
+/// What strerror(3) says of an error, without the number that Rust adds.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let number = error.raw_os_error().map(|number| format!(" (os error {number})"));
+    number.and_then(|number| text.strip_suffix(&number).map(str::to_owned)).unwrap_or(text)
 }
 
 /// Becomes the program. Returns only when that fails.
@@ -65,14 +72,21 @@ fn prepare(request: &Request) -> Result<Command, Failure> {
     let mut command = Command::new(&request.program);
     command.args(&request.arguments).env("LD_PRELOAD", prepended(&library, env::var_os("LD_PRELOAD").as_deref()));
     if let Some(stats) = &request.stats {
-        // The program may change its directory.
-        let path = std::path::absolute(stats).map_err(|error| Failure::Stats(stats.clone(), error))?;
-        command.env("RSOCKET_STATS", path);
+        command.env("RSOCKET_STATS", stats_target(stats).map_err(|error| Failure::Stats(stats.clone(), error))?);
     }
     if let Some(log) = &request.log {
         command.env("RSOCKET_LOG", log);
     }
     Ok(command)
+}
+
+/// The value of RSOCKET_STATS: a file by its absolute path, since the program may change its directory. `-` and nothing at all mean
+/// standard error, and stay as they are.
+fn stats_target(stats: &Path) -> io::Result<PathBuf> {
+    match stats.as_os_str().as_encoded_bytes() {
+        b"" | b"-" => Ok(stats.to_owned()),
+        _ => std::path::absolute(stats),
+    }
 }
 
 /// LD_PRELOAD with the library first: its hooks are the ones called.
@@ -95,6 +109,26 @@ mod tests {
         assert_eq!(prepended(library, None), "/l/librspreload.so");
         assert_eq!(prepended(library, Some(OsStr::new(""))), "/l/librspreload.so");
         assert_eq!(prepended(library, Some(OsStr::new("/j.so /k.so"))), "/l/librspreload.so:/j.so /k.so");
+    }
+
+    #[test]
+    fn counters_go_to_standard_error_or_an_absolute_path() {
+        let target = |stats: &str| stats_target(Path::new(stats)).unwrap();
+        assert_eq!((target("-"), target("")), (PathBuf::from("-"), PathBuf::new()));
+        assert_eq!(target("/tmp/s.%p"), PathBuf::from("/tmp/s.%p"));
+        let here = env::current_dir().unwrap();
+        assert_eq!((target("s.%p"), target("./-")), (here.join("s.%p"), here.join("-")));
+    }
+
+    #[test]
+    fn messages_have_no_error_number() {
+        let error = || io::Error::from_raw_os_error(2);
+        assert_eq!(reason(&error()), "No such file or directory");
+        assert_eq!(reason(&io::Error::other("odd (os error 2)")), "odd (os error 2)");
+        assert_eq!(Failure::Program("x".into(), error()).to_string(), "x: No such file or directory");
+        assert_eq!(Failure::Stats("x".into(), error()).to_string(), "--stats x: No such file or directory");
+        let named = Failure::Library(Missing::Named("/x".into(), error()));
+        assert_eq!(named.to_string(), "RSOCKET_PRELOAD=/x: No such file or directory");
     }
 
     #[test]
