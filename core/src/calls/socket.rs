@@ -393,7 +393,7 @@ fn finish_connect(fd: RawFd, held: &Held, stream: &Arc<Stream>, peer: SocketAddr
             Route::err(stream.take_error().ok().flatten().unwrap_or(Errno::CONNREFUSED))
         }
         // Another thread has given it up.
-        Ok(Phase::Closing | Phase::Closed) => Route::err(Errno::CONNABORTED),
+        Ok(Phase::Closing | Phase::Closed) => Route::err(Errno::CONNRESET),
         Err(errno) => {
             // connect(2), signal(7): the connection goes on being made; the service sees to it.
             if let Ok(fallback) = fallback(fd, peer) {

@@ -105,6 +105,8 @@ pub struct Stream {
     kernel: AtomicBool,
     /// SO_KEEPALIVE: nanoseconds between keep-alive messages, 0 for none.
     keep_alive: AtomicU64,
+    /// Closed where that could not be done: 1 more than the nanoseconds that it may take, 0 if it was not.
+    given_up: AtomicU64,
 }
 
 /// How a call waits.
@@ -138,6 +140,7 @@ impl Stream {
             event_fd: AtomicI32::new(-1),
             kernel: AtomicBool::new(false),
             keep_alive: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
         }
     }
 
@@ -343,7 +346,12 @@ impl Stream {
         let now = self.service.now();
         let time = linger.map_or(CLOSE_TIME, |linger| u64::try_from(linger.as_nanos()).unwrap_or(CLOSE_TIME));
         {
-            let Ok(mut state) = self.state.lock() else { return };
+            let Ok(mut state) = self.state.lock() else {
+                // Closed by a signal handler while its own thread works on it: the service does it.
+                self.given_up.store(time.saturating_add(1), Ordering::Release);
+                self.service.take_care(self.token);
+                return;
+            };
             state.deadline = Some(now.saturating_add(time));
             state.fallback = None;
             if state.phase == Phase::Connecting {

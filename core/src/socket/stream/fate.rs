@@ -1,6 +1,6 @@
 //! What the service thread does with a stream: connecting, the end, and what a call could not finish.
 
-use core::sync::atomic::Ordering;
+use core::{sync::atomic::Ordering, time::Duration};
 use std::{os::fd::RawFd, sync::Arc};
 
 use super::{Phase, State, Stream};
@@ -179,6 +179,9 @@ impl Handler for Stream {
     }
 
     fn care(self: Arc<Self>, now: Nanos) -> Care {
+        if let Some(time) = self.given_up.swap(0, Ordering::AcqRel).checked_sub(1) {
+            self.close(Some(Duration::from_nanos(time)), false);
+        }
         let (care, engine) = {
             let Ok(mut state) = self.state.lock() else { return Care::Until(Some(now.saturating_add(1_000_000))) };
             match state.phase {

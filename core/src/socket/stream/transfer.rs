@@ -3,7 +3,7 @@
 use core::ops::Deref;
 use std::io::{IoSlice, IoSliceMut};
 
-use super::{Blocking, State, Stream};
+use super::{Blocking, Phase, State, Stream};
 use crate::{
     error::{Errno, Result},
     socket::{account, wait::Interest},
@@ -137,6 +137,10 @@ impl Stream {
     /// send(2). Gives what was taken; an error only if that is nothing.
     pub fn send(&self, from: &[IoSlice<'_>], blocking: Blocking) -> Result<usize> {
         let wanted = total(from);
+        if wanted == 0 {
+            // As much as anything, nothing is sent over a connection only.
+            self.wait_until_connected(blocking)?;
+        }
         let done = self.send_now(from, 0, wanted)?;
         if done == wanted { Ok(done) } else { self.send_rest(from, done, wanted, blocking) }
     }
@@ -146,8 +150,17 @@ impl Stream {
     pub fn send_one(&self, from: &IoSlice<'_>, blocking: Blocking) -> Result<usize> {
         let wanted = from.len();
         let from = core::slice::from_ref(from);
+        if wanted == 0 {
+            self.wait_until_connected(blocking)?;
+        }
         let done = self.send_now(from, 0, wanted)?;
         if done == wanted { Ok(done) } else { self.send_rest(from, done, wanted, blocking) }
+    }
+
+    #[cold]
+    fn wait_until_connected(&self, blocking: Blocking) -> Result<()> {
+        let stands = |state: &State| state.phase != Phase::Connecting;
+        if stands(&*self.state.lock()?) { Ok(()) } else { self.wait(Interest::STATE, blocking, true, stands) }
     }
 
     /// Waits for room for what is left. Apart from the rest: most calls find room.

@@ -1,13 +1,19 @@
 //! How connections are not made, or given up on the way.
 
+use std::io::IoSlice;
+
 use super::{
     Stage, for_seeds,
     plan::{Plan, SIZES, Then},
     stage::{LATE, settings},
 };
 use crate::{
+    error::Errno,
     fabric::ConnectFailure,
-    socket::{connect, stream::Phase},
+    socket::{
+        connect,
+        stream::{Blocking, Phase},
+    },
 };
 
 /// The first party is closed, left to the kernel, and the service knows nothing any more.
@@ -39,6 +45,21 @@ fn no_route() {
         stage.sim.without_device(stage.nodes[0].host, true);
         assert_eq!(stage.connect(7, SIZES, LATE), Err(ConnectFailure::NoRoute));
         assert_eq!(stage.nodes[0].service.everything().len(), 0);
+        stage.finish();
+    });
+}
+
+/// Also sending nothing has to wait for a connection.
+#[test]
+fn nothing_is_sent_before_there_is_a_connection() {
+    for_seeds("nothing_is_sent_before_there_is_a_connection", 4015..4017, |seed| {
+        let mut stage = Stage::new(settings(seed));
+        stage.listen(7, SIZES, 1);
+        stage.connect(7, SIZES, LATE).unwrap();
+        for from in [&b"x"[..], &b""[..]] {
+            assert_eq!(stage.parties[0].1.stream().send(&[IoSlice::new(from)], Blocking::Never), Err(Errno::AGAIN));
+        }
+        stage.run();
         stage.finish();
     });
 }
