@@ -38,8 +38,8 @@ int main(int argc, char **argv) {
 	char byte;
 	report("recv", recv(pairs[0].server, &byte, 1, 0));
 
-	while (dup(1) >= 0) {
-	}
+	int last = 1;
+	for (int made; (made = dup(1)) >= 0;) last = made;
 	report_descriptor("used up", dup(1));
 	pthread_t threads[THREADS];
 	for (long i = 0; i < THREADS; i++) threads[i] = start_thread(wait_for_data, (void *)i);
@@ -52,5 +52,6 @@ int main(int argc, char **argv) {
 	struct pollfd both[2] = {{.fd = listener, .events = POLLIN}, {.fd = pairs[0].server, .events = POLLIN}};
 	report("poll until the time-out", poll(both, 2, 30));
 	report_descriptor("socket", socket(local.storage.ss_family, SOCK_STREAM, 0));
+	close(last);
 	return 0;
 }
