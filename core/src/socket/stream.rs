@@ -80,6 +80,8 @@ pub struct Fallback {
 struct State {
     phase: Phase,
     engine: Option<Engine>,
+    /// Closing: until when the peer has time to end the connection.
+    farewell: Option<Nanos>,
     /// Of a failed connect, until SO_ERROR has reported it.
     error: Option<Errno>,
     fallback: Option<Fallback>,
@@ -132,6 +134,7 @@ impl Stream {
                 fallback: None,
                 deadline: None,
                 next_keep_alive: None,
+                farewell: None,
                 local: None,
                 peer: None,
                 unreported: false,

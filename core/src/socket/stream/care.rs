@@ -8,6 +8,9 @@ use crate::{
     sys::clock::{self, Nanos},
 };
 
+/// How long the end of a connection waits for the peer's, where that is needed, in nanoseconds.
+const FAREWELL: Nanos = 2_000_000_000;
+
 impl Stream {
     /// A turn of the service for a stream that is being closed.
     pub(super) fn care_closing(&self, state: &mut State, now: Nanos) -> (Care, Option<Engine>) {
@@ -22,12 +25,18 @@ impl Stream {
                     engine.arm();
                     engine.pump();
                 }
-                engine.connection().all_sent() || now >= deadline
+                let sent = engine.connection().all_sent();
+                if sent && engine.needs_farewell() {
+                    state.farewell.get_or_insert(now.saturating_add(FAREWELL));
+                    engine.arm();
+                    engine.pump();
+                }
+                (sent && (!engine.needs_farewell() || state.farewell.is_some_and(|until| now >= until))) || now >= deadline
             }
         };
         if !finished {
             let first_word = state.engine.as_ref().and_then(Engine::listens_until);
-            return (Care::Until(clock::earlier(Some(deadline), first_word)), None);
+            return (Care::Until(clock::earlier(clock::earlier(Some(deadline), first_word), state.farewell)), None);
         }
         if let Some(engine) = state.engine.as_mut() {
             engine.end();
