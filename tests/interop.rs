@@ -160,6 +160,24 @@ fn listeners_of_the_r_functions_take_rdma_peers() {
     }
 }
 
+/// Our server closes at once, and the client, the shipped library's, still gets all.
+#[test]
+fn what_is_sent_before_close_arrives_over_soft_iwarp() {
+    let vm = Vm::new()
+        .topology(Topology::Two)
+        .rdma(Rdma::Siw)
+        .cpus(2)
+        .env("RSOCKET_CONNECT_DEADLINE", "20000")
+        .env("OURS", artefact("librspreload.so"))
+        .env("PROGRAM", build_c_program("last_bytes"));
+    let text = "B env RSOCKET_STATS=- LD_PRELOAD=$OURS $PROGRAM $HOST_B 7000 40 serve & server=$!
+        rwait 7000; A timeout 150 $PROGRAM $HOST_B 7000 40 ask; asked=$?
+        [ $asked = 0 ] || kill $server; wait $server && [ $asked = 0 ]";
+    let outcome = VmSession::new(vm).step_within("rounds", Duration::from_secs(170), text).run();
+    let output = outcome.step("rounds").ok();
+    assert!(output.contains("accepted_verbs 40"), "{output}");
+}
+
 #[test]
 #[ignore = "about 15 minutes a pair"]
 fn rstreams_own_tables_over_soft_roce() {
