@@ -170,12 +170,12 @@ fn what_is_sent_before_close_arrives_over_soft_iwarp() {
         .env("RSOCKET_CONNECT_DEADLINE", "20000")
         .env("OURS", artefact("librspreload.so"))
         .env("PROGRAM", build_c_program("last_bytes"));
-    let text = "B env RSOCKET_STATS=- LD_PRELOAD=$OURS $PROGRAM $HOST_B 7000 40 serve & server=$!
-        rwait 7000; A timeout 150 $PROGRAM $HOST_B 7000 40 ask; asked=$?
+    let text = "B env RSOCKET_STATS=- LD_PRELOAD=$OURS $PROGRAM $HOST_B 7000 15 serve & server=$!
+        rwait 7000; A timeout 150 $PROGRAM $HOST_B 7000 15 ask; asked=$?
         [ $asked = 0 ] || kill $server; wait $server && [ $asked = 0 ]";
     let outcome = VmSession::new(vm).step_within("rounds", Duration::from_secs(170), text).run();
     let output = outcome.step("rounds").ok();
-    assert!(output.contains("accepted_verbs 40"), "{output}");
+    assert!(output.contains("accepted_verbs 15"), "{output}");
 }
 
 #[test]
