@@ -185,7 +185,7 @@ fn rstreams_own_tables_over_soft_roce() {
 }
 
 #[test]
-#[ignore = "3 minutes a pair on a quiet host, much more on a busy one"]
-fn rstreams_default_table_over_soft_iwarp_between_two_hosts() {
-    matrix(Topology::Two, Rdma::Siw, &[&Case { seconds: 1800, ..LONG[0] }]);
+#[ignore = "a minute a pair on a quiet host, much more on a busy one"]
+fn rstreams_default_sizes_over_soft_iwarp_between_two_hosts() {
+    matrix(Topology::Two, Rdma::Siw, &[&case("default-sizes", "run_default_sizes", 50 << 20, 600)]);
 }
