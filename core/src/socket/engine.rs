@@ -70,7 +70,6 @@ pub struct Engine {
     connection: Connection,
     endpoint: Box<dyn Endpoint>,
     kind: FabricKind,
-    mode: MessageMode,
     /// What went wrong and was not reported yet (SO_ERROR).
     error: Option<Errno>,
     /// The completion queue will announce the next completion.
@@ -113,7 +112,6 @@ impl Engine {
         Ok(Engine {
             connection,
             kind: endpoint.kind(),
-            mode: limits.mode,
             endpoint,
             error: None,
             armed: false,
@@ -176,7 +174,7 @@ impl Engine {
     /// when something comes together with the answer to its request. So what there is to send waits for the peer's first message,
     /// but no longer than until `until`: a peer may have nothing to say.
     pub fn accepted(&mut self, until: Nanos) {
-        self.listens_until = (self.mode == MessageMode::Send).then_some(until);
+        self.listens_until = (self.endpoint.limits().mode == MessageMode::Send).then_some(until);
         self.transmit();
     }
 
@@ -203,7 +201,7 @@ impl Engine {
     /// soft-iWARP answers a message that comes after the end (a grant for what was just read) by a reset, which takes with it what the
     /// peer's kernel has not handed over yet. So the peer ends first, or is given time.
     pub fn needs_farewell(&self) -> bool {
-        self.mode == MessageMode::Send && !self.connection.peer_disconnected()
+        self.endpoint.limits().mode == MessageMode::Send && !self.connection.peer_disconnected()
     }
 
     /// Whether anything can still be sent or received.

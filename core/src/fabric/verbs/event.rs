@@ -351,13 +351,10 @@ impl Shared {
     /// Ends the queue pair, so that whoever waits for a completion wakes up, and answers the peer.
     fn disconnected(self: &Arc<Self>, serial: u64, id: &Handle) -> Outcome {
         let Some((token, _, queues)) = self.connection(serial) else { return Outcome::NOTHING };
-        if queues.is_none_or(|queues| {
-            let first = queues.begin_end();
-            if first {
+        if queues.as_ref().is_none_or(|queues| queues.begin_end()) {
+            if let Some(queues) = queues {
                 queues.flush();
             }
-            first
-        }) {
             id.disconnect();
         }
         Outcome::event(Event::Disconnected { token })

@@ -63,9 +63,7 @@ impl Registration {
         let made = unsafe { &*raw };
         Ok(Registration { raw, local_key: made.lkey, remote_key: made.rkey, libs })
     }
-}
 
-impl Registration {
     /// Ends it, once. False: the device would not.
     fn end(&mut self) -> bool {
         let _inside = inside::enter_uncancelled();

@@ -1,10 +1,13 @@
 //! InfiniBand, RoCE and iWARP through librdmacm and libibverbs.
 //!
 //! `libs` opens the libraries, `cm` wraps the connection manager's channel and ids, `device` what connections over one device
-//! share, `queues` a connection's queues, `memory` its registered memory, `spare` makes both ready beforehand, `post` translates work, `endpoint` and `event` put it
-//! together. Each connection has one descriptor (its completion channel); the process has one more for all events.
+//! share, `queues` a connection's queues, `memory` its registered memory, `spare` makes both ready beforehand, `post` translates work,
+//! `endpoint` and `event` put it together. Each connection has one descriptor (its completion channel); the process has one more for all
+//! events.
 //!
-//! Nothing here waits for a peer. Every call into the libraries runs under [`inside::enter`](crate::sys::inside::enter).
+//! Nothing here waits for a peer. Every call into the libraries runs under [`inside::enter_uncancelled`](crate::sys::inside::enter_uncancelled),
+//! those of the data path under [`inside::enter`](crate::sys::inside::enter): it costs less, and the preload library's write is no
+//! cancellation point there.
 
 use core::{
     fmt,

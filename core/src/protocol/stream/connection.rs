@@ -228,7 +228,7 @@ impl Connection {
         }
         debug_assert!(count <= self.writable(), "the caller has just asked");
         let message = self.sender.message(count)?;
-        Some(self.data(message))
+        Some(self.immediate_data(message))
     }
 
     /// Bytes committed that are not known to have arrived.

@@ -125,22 +125,27 @@ impl Connection {
         self.message(RemoteAddress { addr, key: targets.key }, payload, message, Class::Control, Signal::WhenDue)
     }
 
+    fn data(&mut self, committed: Committed) -> WorkRequest {
+        let (to, payload) = committed.transfer();
+        self.message(to, payload, Message::Data(committed.to.length), Class::Data, Signal::WhenDue)
+    }
+
+    /// The work request of a DATA message where it is one. Not by [`Connection::data`]: this is the way of nearly every write.
     #[inline(always)]
-    pub(super) fn data(&mut self, Committed { offset, to }: Committed) -> WorkRequest {
-        let payload = Payload::SendArea { offset, len: to.length };
-        let address = RemoteAddress { addr: to.addr, key: to.key };
-        if self.mode == MessageMode::Immediate {
-            let operation = Operation::WriteWithImmediate { to: address, immediate: Message::Data(to.length).to_u32() };
-            return self.queue.post(operation, payload, Class::Data, Signal::WhenDue);
-        }
-        self.message(address, payload, Message::Data(to.length), Class::Data, Signal::WhenDue)
+    pub(super) fn immediate_data(&mut self, committed: Committed) -> WorkRequest {
+        let (to, payload) = committed.transfer();
+        self.immediate(to, payload, Message::Data(committed.to.length), Class::Data, Signal::WhenDue)
+    }
+
+    #[inline(always)]
+    fn immediate(&mut self, to: RemoteAddress, payload: Payload, message: Message, class: Class, signal: Signal) -> WorkRequest {
+        self.queue.post(Operation::WriteWithImmediate { to, immediate: message.to_u32() }, payload, class, signal)
     }
 
     /// The work request of a message; the first of two where a payload cannot take the message along.
     fn message(&mut self, to: RemoteAddress, payload: Payload, message: Message, class: Class, signal: Signal) -> WorkRequest {
         if self.mode == MessageMode::Immediate {
-            let operation = Operation::WriteWithImmediate { to, immediate: message.to_u32() };
-            return self.queue.post(operation, payload, class, signal);
+            return self.immediate(to, payload, message, class, signal);
         }
         if payload.is_empty() {
             let bytes = Payload::bytes(&self.order.put_u32(message.to_u32()));

@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use super::{FIRST_WRITE, credit::SendCredit, target::Targets};
-use crate::wire::{MAX_DATA, Sge};
+use crate::{
+    wire::{MAX_DATA, Sge},
+    work::{Payload, RemoteAddress},
+};
 
 /// A committed DATA message. Credit, room at the peer and the queue entries for it are taken.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +15,14 @@ pub(super) struct Committed {
     pub(super) offset: u32,
     /// Where it goes, and its length.
     pub(super) to: Sge,
+}
+
+impl Committed {
+    /// Where it goes, and from where.
+    pub(super) fn transfer(&self) -> (RemoteAddress, Payload) {
+        let Sge { addr, key, length } = self.to;
+        (RemoteAddress { addr, key }, Payload::SendArea { offset: self.offset, len: length })
+    }
 }
 
 /// See the module.

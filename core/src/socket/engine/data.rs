@@ -95,11 +95,6 @@ impl Engine {
 /// Hands out `len` bytes from `skip` bytes into the slices, piece by piece, with each piece's offset.
 #[inline]
 fn gather(from: &[IoSlice<'_>], skip: usize, len: usize, mut put: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
-    if let [slice] = from
-        && let Some(bytes) = slice.get(skip..skip.saturating_add(len))
-    {
-        return put(0, bytes);
-    }
     let (mut skip, mut done) = (skip, 0);
     for slice in from {
         if skip >= slice.len() {

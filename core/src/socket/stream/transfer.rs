@@ -9,18 +9,26 @@ use crate::{
     socket::{account, wait::Interest},
 };
 
-/// Bytes in all slices. One slice, as nearly always, is worth a way of its own.
+/// Bytes in all slices.
 #[inline]
 fn total<T: Deref<Target = [u8]>>(slices: &[T]) -> usize {
-    match slices {
-        [one] => one.len(),
-        slices => slices.iter().map(|slice| slice.len()).sum(),
-    }
+    slices.iter().map(|slice| slice.len()).sum()
 }
 
 impl Stream {
     /// recv(2) with the flags MSG_PEEK and MSG_WAITALL.
     pub fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool, wait_all: bool, blocking: Blocking) -> Result<usize> {
+        self.receive_as(into, peek, wait_all, blocking)
+    }
+
+    /// [`Stream::receive`] into one slice, and without flags: what nearly every call wants, compiled for itself.
+    #[inline(never)]
+    pub fn receive_one(&self, into: &mut IoSliceMut<'_>, blocking: Blocking) -> Result<usize> {
+        self.receive_as(core::slice::from_mut(into), false, false, blocking)
+    }
+
+    #[inline(always)]
+    fn receive_as(&self, into: &mut [IoSliceMut<'_>], peek: bool, wait_all: bool, blocking: Blocking) -> Result<usize> {
         let wanted = total(into);
         let enough = |done: usize| if wait_all { done == wanted } else { done > 0 };
         match self.receive_now(into, 0, wanted, peek)? {
@@ -28,21 +36,6 @@ impl Stream {
             Some(done) if enough(done) && done > 0 => Ok(done),
             Some(0) if wanted > 0 && matches!(blocking, Blocking::Never) => Err(Errno::AGAIN),
             Some(done) => self.receive_rest(into, done, wanted, peek, blocking, enough),
-        }
-    }
-
-    /// [`Stream::receive`] into one slice, and without flags: what nearly every call wants.
-    #[inline(never)]
-    pub fn receive_one(&self, into: &mut IoSliceMut<'_>, blocking: Blocking) -> Result<usize> {
-        let wanted = into.len();
-        let into = core::slice::from_mut(into);
-        match self.receive_now(into, 0, wanted, false)? {
-            None => Ok(0),
-            Some(0) if wanted == 0 || !matches!(blocking, Blocking::Never) => {
-                self.receive_rest(into, 0, wanted, false, blocking, |done| done > 0)
-            }
-            Some(0) => Err(Errno::AGAIN),
-            Some(done) => Ok(done),
         }
     }
 
@@ -136,21 +129,20 @@ impl Stream {
 
     /// send(2). Gives what was taken; an error only if that is nothing.
     pub fn send(&self, from: &[IoSlice<'_>], blocking: Blocking) -> Result<usize> {
+        self.send_as(from, blocking)
+    }
+
+    /// [`Stream::send`] of one slice, compiled for itself.
+    #[inline(never)]
+    pub fn send_one(&self, from: &IoSlice<'_>, blocking: Blocking) -> Result<usize> {
+        self.send_as(core::slice::from_ref(from), blocking)
+    }
+
+    #[inline(always)]
+    fn send_as(&self, from: &[IoSlice<'_>], blocking: Blocking) -> Result<usize> {
         let wanted = total(from);
         if wanted == 0 {
             // As much as anything, nothing is sent over a connection only.
-            self.wait_until_connected(blocking)?;
-        }
-        let done = self.send_now(from, 0, wanted)?;
-        if done == wanted { Ok(done) } else { self.send_rest(from, done, wanted, blocking) }
-    }
-
-    /// [`Stream::send`] of one slice.
-    #[inline(never)]
-    pub fn send_one(&self, from: &IoSlice<'_>, blocking: Blocking) -> Result<usize> {
-        let wanted = from.len();
-        let from = core::slice::from_ref(from);
-        if wanted == 0 {
             self.wait_until_connected(blocking)?;
         }
         let done = self.send_now(from, 0, wanted)?;
