@@ -63,6 +63,10 @@ macro_rules! forward {
             self.inner.reject();
         }
 
+        fn outcome(&mut self) -> Option<Outcome> {
+            self.inner.outcome()
+        }
+
         fn disconnect(&mut self) {
             self.inner.disconnect();
         }

@@ -26,7 +26,7 @@ use endpoint::{SimEndpoint, SimListening};
 pub use random::Random;
 use world::{Notice, World};
 
-use super::{ConnectFailure, ConnectTo, Event, Fabric, FabricKind, ListenOn, Listening, Token};
+use super::{ConnectFailure, ConnectTo, Event, Fabric, FabricKind, ListenOn, Listening, Started, Token};
 use crate::{error::Result, sys::descriptor, work::MessageMode};
 
 /// A host of a simulation: one program with one device.
@@ -215,8 +215,8 @@ impl Fabric for SimFabric {
         FabricKind::Sim
     }
 
-    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<(), ConnectFailure> {
-        lock(&self.world).connect(self.host, to, token)
+    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
+        lock(&self.world).connect(self.host, to, token).map(|()| Started::Later)
     }
 
     fn cancel(&self, token: Token) {

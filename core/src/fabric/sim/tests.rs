@@ -40,9 +40,9 @@ impl Two {
         self.server.listen(&ListenOn { addr, v6_only: false, backlog: 2, endpoint: CONFIG }, Token(1)).unwrap()
     }
 
-    fn start(&self, token: Token) -> core::result::Result<(), ConnectFailure> {
+    fn start(&self, token: Token) -> core::result::Result<Started, ConnectFailure> {
         let peer = SocketAddr::new(SERVER_IP, 7000);
-        self.client.connect(&ConnectTo { peer, local: None, tos: 0, endpoint: CONFIG }, token)
+        self.client.connect(&ConnectTo::new(peer, CONFIG), token)
     }
 
     fn event(&self, fabric: &SimFabric) -> Event {

@@ -18,7 +18,7 @@ use std::{os::fd::RawFd, sync::Arc};
 
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Event, Fabric, FabricKind, ListenOn, Listening, Token},
+    fabric::{ConnectFailure, ConnectTo, Event, Fabric, FabricKind, ListenOn, Listening, Started, Token},
     sys::{clock::Nanos, inside},
 };
 
@@ -114,7 +114,7 @@ impl Fabric for Verbs {
         FabricKind::Verbs
     }
 
-    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<(), ConnectFailure> {
+    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         let serial = self.shared.serial();
         let id = prepare(&self.shared, to, serial).map_err(event::start_failure)?;
         // The entry must be there before the event can come, so the lock is held over the call, which does not wait.
@@ -123,7 +123,7 @@ impl Fabric for Verbs {
         match resolving.resolve() {
             Ok(()) => {
                 entries.insert(serial, Entry::Resolving(resolving));
-                Ok(())
+                Ok(Started::Later)
             }
             Err(errno) => {
                 drop(entries);
@@ -198,6 +198,10 @@ struct Listener {
 impl Listening for Listener {
     fn local_addr(&self) -> SocketAddr {
         self.id.local_addr()
+    }
+
+    fn owns_port(&self) -> bool {
+        true
     }
 }
 

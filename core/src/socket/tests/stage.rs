@@ -158,7 +158,7 @@ impl Stage {
     }
 
     pub(super) fn connect_to(&mut self, peer: SocketAddr, sizes: Sizes, patience: Nanos) -> core::result::Result<usize, ConnectFailure> {
-        let to = ConnectTo { peer, local: None, tos: 0, endpoint: sizes.endpoint() };
+        let to = ConnectTo::new(peer, sizes.endpoint());
         let stream = Stream::connect(&self.nodes[0].service, &to, sizes, self.now() + patience, None)?;
         let seed = self.random.number();
         self.parties.push((0, Party::new(stream, true, seed)));
@@ -352,7 +352,7 @@ impl Fabric for FaultyFabric {
         self.inner.kind()
     }
 
-    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<(), ConnectFailure> {
+    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         self.inner.connect(to, token)
     }
 
