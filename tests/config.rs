@@ -144,3 +144,17 @@ fn bad_variables_are_named_with_their_value() {
     let off = run(Some(&empty), &[&variables[..], &[("RSOCKET_LOG", "off")]].concat());
     assert_eq!(off.errors, Vec::<String>::new());
 }
+
+#[test]
+fn counters_name_each_way_that_a_program_can_take() {
+    let run = run(Some(&folder("counters", &[])), &[("RSOCKET_STATS", "-"), ("RSOCKET_FABRIC", "kernel")]);
+    let names: Vec<&str> = run.errors.iter().filter_map(|line| line.split_once(' ')).map(|(name, _)| name).collect();
+    for what in ["connected", "accepted"] {
+        for way in ["verbs", "shm", "kernel"] {
+            assert!(names.contains(&format!("{what}_{way}").as_str()), "{names:?}");
+        }
+    }
+    assert!(!names.iter().any(|name| name.ends_with("_sim")), "{names:?}");
+    let policy = run.errors.iter().find_map(|line| line.strip_prefix("fallback_policy ")).expect("fallback_policy is there");
+    assert!(policy.parse::<u64>().is_ok_and(|count| count > 0), "{:?}", run.errors);
+}

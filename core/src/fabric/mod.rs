@@ -34,6 +34,8 @@ use crate::{
 pub enum FabricKind {
     /// InfiniBand, RoCE or iWARP through librdmacm and libibverbs.
     Verbs,
+    /// Shared memory, for a peer on the same host.
+    Shm,
     /// The simulated fabric of the tests.
     Sim,
 }
