@@ -27,7 +27,7 @@ static RUNTIME: Mutex<Runtime> = Mutex::new(Runtime::Unknown);
 
 /// The service; `None` where no fabric can be used (counted by reason).
 pub fn service() -> Option<Arc<Service>> {
-    if !config::get().fabric_enabled {
+    if !config::get().fabrics.any() {
         stats::add(Counter::FallbackPolicy, 1);
         return None;
     }
