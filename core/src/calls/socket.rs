@@ -25,7 +25,7 @@ use crate::{
         wait::{self, Interest},
     },
     stats::{self, Counter},
-    sys::{clock, descriptor, ppoll, signals},
+    sys::{clock, descriptor, ppoll, signals, small_file},
 };
 
 /// How long a client that called the r* functions waits for an answer over a fabric: it has asked for one, and the connection
@@ -93,7 +93,7 @@ fn kernel_name(fd: RawFd) -> Option<SocketAddr> {
 pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
     let Some(held) = ours(fd) else { return Route::Kernel };
     let socket = &held.socket;
-    let longest = u32::try_from(backlog).unwrap_or(0).min(somaxconn());
+    let longest = longest_queue(backlog, somaxconn());
     match socket.role() {
         Role::Stream => return Route::err(Errno::INVAL),
         Role::Kernel => return Route::Kernel,
@@ -178,9 +178,16 @@ fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listen
     }
 }
 
-/// listen(2): a backlog above net.core.somaxconn is silently cut.
+/// listen(2): a backlog above net.core.somaxconn is silently cut; a negative one is above everything.
+fn longest_queue(backlog: i32, somaxconn: u32) -> u32 {
+    backlog.cast_unsigned().min(somaxconn)
+}
+
+/// The administrator's limit as it is now: the kernel, too, looks at each listen(2). Its usual value where /proc does not say.
 fn somaxconn() -> u32 {
-    4096
+    let mut text = [0; 16];
+    let limit = small_file::read(c"/proc/sys/net/core/somaxconn", &mut text).and_then(small_file::number);
+    limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(4096)
 }
 
 /// accept4(2): `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC. Gives the new descriptor and the peer's address.
@@ -482,4 +489,18 @@ pub fn getsockname(fd: RawFd) -> Route<SocketAddr> {
 pub fn getpeername(fd: RawFd) -> Route<SocketAddr> {
     // A connection that is over has no peer: the kernel says ENOTCONN.
     name(fd, |stream, _, peer| peer.filter(|_| !stream.is_over()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_is_cut_at_the_administrators_limit() {
+        for (backlog, longest) in [(0, 0), (1, 1), (128, 128), (129, 128), (i32::MAX, 128), (-1, 128), (i32::MIN, 128)] {
+            assert_eq!(longest_queue(backlog, 128), longest, "{backlog}");
+        }
+        let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        assert_eq!(somaxconn().to_string(), limit.trim());
+    }
 }
