@@ -114,7 +114,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
     let listened = rustix::net::listen(kernel, backlog);
     match (first, listened) {
         (Some(listener), Ok(())) => become_listener(socket, listener),
-        (Some(listener), Err(Errno::ADDRINUSE)) if listener.listens() => {
+        (Some(listener), Err(Errno::ADDRINUSE)) if listener.owns_port() => {
             let text = "RDMA needs the listening port for itself (soft-iWARP): TCP peers of this listener are reset";
             log::warn_once("listener", text);
             listener.without_kernel();
@@ -163,14 +163,16 @@ fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listen
     let v6_only = descriptor::borrow(fd).is_some_and(|fd| sockopt::ipv6_v6only(fd).unwrap_or(false));
     let listener = Listener::new(&service, sizes, backlog);
     let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog, endpoint: sizes.endpoint() };
-    match service.fabric().listen(&on, listener.token()) {
+    match service.run_in_background().and_then(|()| service.fabric().listen(&on, listener.token())) {
         Ok(listening) => {
-            log_debug!("listening on {addr} over the fabric");
+            log_debug!("listening on {addr} over the fabrics");
             listener.start(listening);
+            // It may sleep without an eye on a fabric that was opened only now.
+            service.take_care(listener.token());
             Some(listener)
         }
         Err(errno) => {
-            log_info!("no fabric listener on {addr}: {errno}");
+            log_info!("no listener on {addr} over a fabric: {errno}");
             account::no_listener(errno);
             listener.close();
             None
@@ -321,10 +323,6 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
         return Route::Kernel;
     }
     let to = address::destination(peer);
-    if connect::is_silent(to.ip()) {
-        stats::add(Counter::FallbackUnreachable, 1);
-        return leave_to_kernel(&held);
-    }
     let Some(service) = runtime::service() else { return leave_to_kernel(&held) };
     match start_connect(fd, &held, &service, to, peer) {
         Err(failure) => {
@@ -372,6 +370,8 @@ fn start_connect(
     let request = ConnectTo {
         peer: to,
         local: connect::bound(kernel_name(fd)).filter(|local| local.is_ipv4() == to.is_ipv4()),
+        kernel: Some(fd),
+        silent: connect::is_silent(to.ip()),
         tos: options.tos(),
         endpoint: sizes.endpoint(),
     };
@@ -382,6 +382,10 @@ fn start_connect(
     let deadline = clock::deadline(clock::now(), Some(patience)).unwrap_or(u64::MAX);
     let fallback = if held.is_nonblocking() { Some(fallback(fd, peer).map_err(ConnectFailure::Limit)?) } else { None };
     let stream = Stream::connect(service, &request, sizes, deadline, fallback)?;
+    if let Err(errno) = service.run_in_background() {
+        stream.close(Some(Duration::ZERO), false);
+        return Err(ConnectFailure::Limit(errno));
+    }
     stream.set_keep_alive(options.keep_alive());
     Ok(stream)
 }

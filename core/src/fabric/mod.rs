@@ -10,6 +10,7 @@
 use core::{fmt, net::SocketAddr};
 use std::os::fd::RawFd;
 
+pub mod choice;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 pub mod faulty;
@@ -22,6 +23,7 @@ pub mod verbs;
 
 use forward::forward;
 pub use region::Region;
+use smallvec::SmallVec;
 
 use crate::{
     error::{Errno, Result, Text},
@@ -39,6 +41,16 @@ pub enum FabricKind {
     Shm,
     /// The simulated fabric of the tests.
     Sim,
+}
+
+impl fmt::Display for FabricKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FabricKind::Verbs => "RDMA",
+            FabricKind::Shm => "shared memory",
+            FabricKind::Sim => "the simulation",
+        })
+    }
 }
 
 /// Names a connection or a listener between a socket and its fabric. Never reused within a process; 0 is nobody.
@@ -120,6 +132,11 @@ pub trait Endpoint: Send {
             self.send_area().write(offset as usize, bytes)?;
         }
         self.post_sends(core::slice::from_ref(request))
+    }
+
+    /// Whether something that was posted goes on only when this end is polled, at an event on [`Endpoint::event_fd`] once armed.
+    fn is_waiting(&self) -> bool {
+        false
     }
 
     /// Posts `count` receives. The caller never has more outstanding than `limits().receive_queue`.
@@ -228,6 +245,8 @@ pub enum ConnectFailure {
     Refused,
     /// The peer's host does not answer.
     TimedOut,
+    /// The peer's host did not answer a short while ago, and was not asked.
+    Silent,
     /// A local limit: locked memory, queue pairs, descriptors, permission. The errno that said so.
     Limit(crate::error::Errno),
     /// Anything else.
@@ -240,6 +259,7 @@ impl fmt::Display for ConnectFailure {
             ConnectFailure::NoDevice => f.write_str("no RDMA device"),
             ConnectFailure::NoRoute => f.write_str("no RDMA device has a route"),
             ConnectFailure::Refused => f.write_str("refused over RDMA"),
+            ConnectFailure::Silent => f.write_str("the host has not answered over RDMA before"),
             ConnectFailure::TimedOut => f.write_str("no answer over RDMA"),
             ConnectFailure::Limit(errno) => write!(f, "a limit of this host: {}", Text(*errno)),
             ConnectFailure::Other(errno) => write!(f, "{}", Text(*errno)),
@@ -305,11 +325,11 @@ pub fn warn_of_limit(errno: Errno) {
     warn_once("limit", format_args!("no more RDMA connections ({text}): the kernel carries the others (see ulimit -l and -n)"));
 }
 
+/// The descriptors of a fabric: one, or one of each where several are in use.
+pub type EventFds = SmallVec<[RawFd; 2]>;
+
 /// A transport.
 pub trait Fabric: Send + Sync {
-    /// Which one.
-    fn kind(&self) -> FabricKind;
-
     /// Starts to connect; the outcome comes as [`Event::Ready`] or [`Event::Failed`] with this token, unless it is there at once.
     fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure>;
 
@@ -319,8 +339,8 @@ pub trait Fabric: Send + Sync {
     /// Starts to listen; peers come as [`Event::Incoming`] with this token.
     fn listen(&self, on: &ListenOn, token: Token) -> Result<Box<dyn Listening>>;
 
-    /// The descriptor that is readable when there are events. Stays the fabric's.
-    fn event_fd(&self) -> Option<RawFd>;
+    /// The descriptors that are readable when there are events. They stay the fabric's.
+    fn event_fds(&self) -> EventFds;
 
     /// Takes the events that are there, at most `most`, without blocking.
     fn events(&self, most: usize) -> Vec<Event>;

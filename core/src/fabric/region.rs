@@ -28,6 +28,13 @@ unsafe impl Send for Region {}
 // SAFETY: as above; methods that write take `&self` because the device does not ask either.
 unsafe impl Sync for Region {}
 
+impl Default for Region {
+    /// Of no bytes.
+    fn default() -> Self {
+        Region { base: core::ptr::NonNull::dangling().as_ptr(), len: 0, mapped: 0 }
+    }
+}
+
 impl Region {
     /// Maps `len` bytes of zeros (rounded up to pages). The mapping is kept out of children (`MADV_DONTFORK`), so that a
     /// fork never makes registered pages copy-on-write under the device.

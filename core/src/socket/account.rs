@@ -43,6 +43,8 @@ pub fn connected(kind: FabricKind, accepted: bool) {
 /// A connection is left to the kernel.
 pub fn fallback(failure: ConnectFailure) {
     let counter = match failure {
+        ConnectFailure::NoDevice => Counter::FallbackNoDevice,
+        ConnectFailure::Silent => Counter::FallbackUnreachable,
         ConnectFailure::NoRoute => Counter::FallbackNoRoute,
         ConnectFailure::Refused => Counter::FallbackRefused,
         ConnectFailure::TimedOut => Counter::FallbackTimedOut,

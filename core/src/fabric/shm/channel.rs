@@ -2,13 +2,13 @@
 #![forbid(unsafe_code)]
 
 use core::mem::MaybeUninit;
-use std::io::{IoSlice, IoSliceMut};
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
+    io::{IoSlice, IoSliceMut},
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
-        SocketAddrUnix, SocketFlags, SocketType, sockopt,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
     },
 };
 

@@ -294,7 +294,7 @@ impl ShmEndpoint {
 
     #[inline]
     fn is_up(&self) -> bool {
-        self.stage == Stage::Up && self.broken.is_none()
+        matches!(self.stage, Stage::Answered | Stage::Up) && self.broken.is_none()
     }
 
     /// The next completion that is not a message.
@@ -430,6 +430,10 @@ impl Endpoint for ShmEndpoint {
             self.send_area().write(offset as usize, bytes)?;
         }
         self.post_sends(core::slice::from_ref(request))
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     fn post_receives(&mut self, count: u32) -> Result<()> {

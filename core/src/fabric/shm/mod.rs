@@ -5,8 +5,7 @@
 //! end (`channel`). `endpoint` is one end of a connection, `event` what they share.
 //!
 //! Nothing here blocks. A client connects within its own call, so that its [`Fabric::connect`] gives an endpoint at once and the answer
-//! comes as [`Endpoint::outcome`].
-#![cfg_attr(not(test), forbid(unsafe_code))]
+//! comes as [`Endpoint::outcome`](super::Endpoint::outcome).
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::{os::fd::RawFd, sync::Arc};
@@ -19,7 +18,7 @@ use rustix::{
 use crate::{
     config,
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Endpoint, Event, Fabric, FabricKind, ListenOn, Listening, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
     log_debug,
     sys::descriptor,
 };
@@ -102,10 +101,6 @@ fn reserve(kernel: RawFd, ip: IpAddr) -> Option<u16> {
 }
 
 impl Fabric for Shm {
-    fn kind(&self) -> FabricKind {
-        FabricKind::Shm
-    }
-
     fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         let source = source_on_this_host(to.peer).ok_or(ConnectFailure::NoRoute)?;
         let channel = match channel::connect(&name::candidates(to.peer)) {
@@ -145,8 +140,8 @@ impl Fabric for Shm {
         Ok(Box::new(Listener { rendezvous, id, shared: Arc::clone(&self.shared) }))
     }
 
-    fn event_fd(&self) -> Option<RawFd> {
-        Some(self.shared.event_fd())
+    fn event_fds(&self) -> EventFds {
+        EventFds::from_slice(&[self.shared.event_fd()])
     }
 
     fn events(&self, most: usize) -> Vec<Event> {

@@ -14,11 +14,11 @@ use core::{
     net::SocketAddr,
     sync::atomic::{AtomicI32, AtomicU64},
 };
-use std::{os::fd::RawFd, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Event, Fabric, FabricKind, ListenOn, Listening, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
     sys::{clock::Nanos, inside},
 };
 
@@ -91,8 +91,11 @@ pub struct Verbs {
 impl Verbs {
     /// Opens the libraries and the connection manager. Devices that come later are found by a later call only.
     pub fn open() -> core::result::Result<Arc<Verbs>, OpenError> {
-        let libs = libs::get()?;
         let _inside = inside::enter_uncancelled();
+        if !may_have_devices() {
+            return Err(OpenError::NoDevice);
+        }
+        let libs = libs::get()?;
         let mut count = 0;
         // SAFETY: the result is ours to write.
         let list = unsafe { (libs.ibv_get_device_list)(&mut count) };
@@ -109,11 +112,15 @@ impl Verbs {
     }
 }
 
-impl Fabric for Verbs {
-    fn kind(&self) -> FabricKind {
-        FabricKind::Verbs
+/// Whether the kernel knows of a device, or does not say. Asking it is much faster than loading the libraries to ask them.
+fn may_have_devices() -> bool {
+    match std::fs::read_dir("/sys/class/infiniband") {
+        Ok(mut devices) => devices.next().is_some(),
+        Err(_) => !std::path::Path::new("/sys/class").exists(),
     }
+}
 
+impl Fabric for Verbs {
     fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         let serial = self.shared.serial();
         let id = prepare(&self.shared, to, serial).map_err(event::start_failure)?;
@@ -157,8 +164,8 @@ impl Fabric for Verbs {
         Ok(Box::new(listener))
     }
 
-    fn event_fd(&self) -> Option<RawFd> {
-        Some(self.shared.channel().fd())
+    fn event_fds(&self) -> EventFds {
+        EventFds::from_slice(&[self.shared.channel().fd()])
     }
 
     fn events(&self, most: usize) -> Vec<Event> {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     error::Result,
     fabric::{
-        ConnectFailure, ConnectTo, Endpoint, Event, Fabric, FabricKind, ListenOn, Listening, Token,
+        ConnectFailure, ConnectTo, Endpoint, Event, EventFds, Fabric, ListenOn, Listening, Started, Token,
         faulty::{Faults, Faulty},
         sim::{Host, Random, Settings, Sim, SimFabric},
     },
@@ -348,10 +348,6 @@ impl FaultyFabric {
 }
 
 impl Fabric for FaultyFabric {
-    fn kind(&self) -> FabricKind {
-        self.inner.kind()
-    }
-
     fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         self.inner.connect(to, token)
     }
@@ -364,8 +360,8 @@ impl Fabric for FaultyFabric {
         self.inner.listen(on, token)
     }
 
-    fn event_fd(&self) -> Option<rustix::fd::RawFd> {
-        self.inner.event_fd()
+    fn event_fds(&self) -> EventFds {
+        self.inner.event_fds()
     }
 
     fn events(&self, most: usize) -> Vec<Event> {
