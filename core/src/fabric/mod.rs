@@ -68,6 +68,8 @@ pub struct EndpointConfig {
     pub inline: u32,
     /// Size of the receive area in bytes; a multiple of 2.
     pub receive_bytes: u32,
+    /// What it is over shared memory.
+    pub shm_receive_bytes: u32,
     /// Size of the send area in bytes.
     pub send_bytes: u32,
     /// Size of the target list and the iomap table in bytes.

@@ -8,6 +8,7 @@ pub mod listener;
 pub mod options;
 pub mod readiness;
 pub mod runtime;
+mod spin;
 pub mod stream;
 #[cfg(test)]
 mod tests;
@@ -184,14 +185,14 @@ impl Socket {
     }
 
     /// poll's last look before it sleeps; the poller is registered.
-    pub fn arm_and_look(&self) -> Look {
-        self.look_with(Stream::arm_and_look)
+    pub fn arm_and_look(&self, waiter: &Borrowed) -> Look {
+        self.look_with(|stream| stream.arm_and_look(waiter))
     }
 
     /// poll slept and this socket's event descriptor was readable.
-    pub fn look_after_sleep(&self) {
+    pub fn look_after_sleep(&self, waiter: &Borrowed) {
         if let Some(stream) = self.stream() {
-            let _ = stream.look_after_sleep();
+            let _ = stream.look_after_sleep(waiter);
         }
     }
 

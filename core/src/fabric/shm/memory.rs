@@ -62,7 +62,7 @@ impl Layout {
 
     pub(super) fn of(config: &EndpointConfig) -> Result<Self> {
         let entries = config.receive_queue.max(1).checked_next_power_of_two().ok_or(Errno::INVAL)?;
-        Layout::new(entries, config.target_bytes, config.receive_bytes).ok_or(Errno::INVAL)
+        Layout::new(entries, config.target_bytes, config.shm_receive_bytes).ok_or(Errno::INVAL)
     }
 
     /// Entries of the ring, a power of two.

@@ -13,7 +13,6 @@ use crate::{
     stats::{self, Counter},
     sys::{
         clock::{self, Nanos},
-        cpus,
         ppoll::{PollFd, ppoll},
     },
 };
@@ -29,14 +28,14 @@ impl Stream {
     /// restarted, but returns how much.
     pub(super) fn wait(&self, interest: Interest, blocking: Blocking, restart: bool, ready: impl Fn(&State) -> bool) -> Result<()> {
         let Blocking::Until(deadline) = blocking else { return Err(Errno::AGAIN) };
-        if self.spin(&ready)? {
+        if self.spin_until(&ready)? {
             return Ok(());
         }
         stats::add(Counter::WaitsSlept, 1);
         let waiter = wait::waiter();
         loop {
             self.sleepers.add(&waiter, interest | Interest::STATE);
-            let looked = self.look_before_sleep(&ready);
+            let looked = self.look_before_sleep(&waiter, &ready);
             let slept = match looked {
                 Ok(false) => self.sleep(&waiter, deadline, restart),
                 other => other,
@@ -58,22 +57,21 @@ impl Stream {
         }
     }
 
-    pub(super) fn spin(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
-        let polling = config::get().polling_time;
+    fn spin_until(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         // Nothing has changed since the caller looked: only time can help.
-        if polling.is_zero() || !cpus::may_spin() {
-            return Ok(false);
-        }
-        let until = clock::now().saturating_add(u64::try_from(polling.as_nanos()).unwrap_or(0));
+        let Some(time) = self.spin.time() else { return Ok(false) };
+        let until = clock::now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(0));
         loop {
             {
                 let mut state = self.state.lock()?;
                 self.pump(&mut state);
                 if ready(&state) {
+                    self.spin.spun(true);
                     return Ok(true);
                 }
             }
             if clock::now() >= until {
+                self.spin.spun(false);
                 return Ok(false);
             }
             core::hint::spin_loop();
@@ -81,12 +79,12 @@ impl Stream {
     }
 
     /// Arms the completion queue and looks once more. The caller has registered as a sleeper.
-    pub(super) fn look_before_sleep(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
+    fn look_before_sleep(&self, waiter: &Borrowed, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         let mut state = self.state.lock()?;
         if let Some(engine) = state.engine.as_mut() {
             engine.arm();
         }
-        self.pump(&mut state);
+        self.pump_before_sleep(&mut state, waiter);
         Ok(ready(&state))
     }
 
@@ -108,9 +106,18 @@ impl Stream {
         }
     }
 
-    /// After a poller's sleep: see [`Stream::look_again`].
-    pub fn look_after_sleep(&self) -> Result<()> {
-        self.look_again(&|_| true).map(drop)
+    /// After a poller's sleep: takes the announcement off. The poller, which is still registered, looks for itself.
+    pub fn look_after_sleep(&self, waiter: &Borrowed) -> Result<()> {
+        let mut state = self.state.lock()?;
+        if let Some(engine) = state.engine.as_mut() {
+            engine.clear_events();
+            // The poller arms the queue itself, if it goes on sleeping.
+            if self.sleepers.any_others() {
+                engine.arm();
+            }
+        }
+        self.pump_before_sleep(&mut state, waiter);
+        Ok(())
     }
 
     /// Takes the announcement off and, where others still sleep, arms the queue for them. Gives what `ready` says then.
@@ -157,12 +164,12 @@ impl Stream {
     }
 
     /// For a poller that has registered as a sleeper: arms, looks, and gives its events.
-    pub fn arm_and_look(&self) -> Result<Readiness> {
+    pub fn arm_and_look(&self, waiter: &Borrowed) -> Result<Readiness> {
         let mut state = self.state.lock()?;
         if let Some(engine) = state.engine.as_mut() {
             engine.arm();
         }
-        self.pump(&mut state);
+        self.pump_before_sleep(&mut state, waiter);
         Ok(state.readiness())
     }
 }
