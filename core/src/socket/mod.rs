@@ -166,7 +166,7 @@ impl Socket {
                 let Some(listener) = self.listener.get() else { return Look::KERNEL };
                 let events = if listener.has_connection() { libc::POLLIN | libc::POLLRDNORM } else { 0 };
                 // Once it was shut down, the kernel's socket looks as it should either way.
-                Look { events, kernel: listener.kernel_listens() || listener.is_closed(), event_fd: -1 }
+                Look { events, kernel: listener.kernel_listens() || listener.is_closed(), event_fd: listener.peers_fd() }
             }
             Role::Stream => {
                 let Some(stream) = self.stream.get() else { return Look::KERNEL };
@@ -194,6 +194,9 @@ impl Socket {
         if let Some(stream) = self.stream() {
             let _ = stream.look_after_sleep(waiter);
         }
+        if let Some(listener) = self.listener() {
+            listener.take_peers();
+        }
     }
 
     /// Registers a poller.
@@ -203,6 +206,7 @@ impl Socket {
         }
         if let Some(listener) = self.listener.get() {
             listener.sleepers().add(waiter, interest);
+            listener.attend(true);
         }
     }
 
@@ -213,6 +217,7 @@ impl Socket {
         }
         if let Some(listener) = self.listener.get() {
             listener.sleepers().remove(waiter);
+            listener.attend(false);
         }
     }
 

@@ -29,9 +29,9 @@ use super::{
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Endpoint, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, Endpoint, FabricKind, Started, Token},
     log_debug, log_trace,
-    service::{Handler, Service},
+    service::{Care, Handler, Service},
     sys::{
         clock::Nanos,
         lock::{Lock, Reentered},
@@ -408,6 +408,16 @@ impl Stream {
                 _ => state.deadline = Some(now),
             }
             self.set_phase(&mut state, Phase::Closing);
+            // Over shared memory what was sent is with the peer: nothing is left to wait for, and ending it blocks nobody.
+            if state.engine.as_ref().is_some_and(|engine| engine.kind() == FabricKind::Shm)
+                && let (Care::Forget, engine) = self.care_closing(&mut state, now)
+            {
+                drop(state);
+                self.sleepers.wake(Interest::all());
+                drop(self.service.forget(self.token));
+                drop(engine);
+                return;
+            }
         }
         self.sleepers.wake(Interest::all());
         self.service.take_care(self.token);

@@ -1,6 +1,6 @@
 //! How a thread waits for a stream (DESIGN: D6): spin, register, arm, look, sleep.
 
-use core::sync::atomic::Ordering;
+use core::{sync::atomic::Ordering, time::Duration};
 
 use super::{Blocking, Phase, State, Stream};
 use crate::{
@@ -20,6 +20,9 @@ use crate::{
 /// How long a thread that connects waits by itself for an answer, before the service sees to the deadline, in nanoseconds. It comes
 /// within a fraction of that, or late.
 const PATIENCE: Nanos = 10_000_000;
+
+/// How long it spins before it sleeps: the listener has to be woken first, and two wake-ups take longer than the usual polling time.
+const ANSWER_TIME: Duration = Duration::from_micros(100);
 
 impl Stream {
     /// Waits until `ready`, in the order of DESIGN D6: spin, register, arm, look, sleep.
@@ -60,18 +63,22 @@ impl Stream {
     fn spin_until(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         // Nothing has changed since the caller looked: only time can help.
         let Some(time) = self.spin.time() else { return Ok(false) };
+        let found = self.spin_for(time, ready);
+        self.spin.spun(found == Ok(true));
+        found
+    }
+
+    fn spin_for(&self, time: Duration, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         let until = clock::now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(0));
         loop {
             {
                 let mut state = self.state.lock()?;
                 self.pump(&mut state);
                 if ready(&state) {
-                    self.spin.spun(true);
                     return Ok(true);
                 }
             }
             if clock::now() >= until {
-                self.spin.spun(false);
                 return Ok(false);
             }
             core::hint::spin_loop();
@@ -141,6 +148,9 @@ impl Stream {
         let decided = |state: &State| state.phase != Phase::Connecting;
         let unattended = core::mem::take(&mut self.state.lock()?.unattended);
         if let (true, Blocking::Until(deadline)) = (unattended, blocking) {
+            if self.spin.time().is_some() && self.spin_for(ANSWER_TIME, &decided)? {
+                return Ok(self.phase());
+            }
             let patience = clock::now().saturating_add(PATIENCE);
             let answered = self.wait(Interest::STATE, Blocking::Until(clock::earlier(deadline, Some(patience))), true, decided);
             if answered.is_err() {
