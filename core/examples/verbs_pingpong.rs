@@ -183,7 +183,7 @@ fn serve(fabric: &Arc<Verbs>, addr: SocketAddr) {
 /// A connection, and how long it took to be ready and established.
 fn connect(fabric: &Arc<Verbs>, peer: SocketAddr, token: Token) -> (Connection, Duration, Duration) {
     let start = Instant::now();
-    fabric.connect(&ConnectTo { peer, local: None, tos: 0, endpoint: config() }, token).expect("connect");
+    fabric.connect(&ConnectTo::new(peer, config()), token).expect("connect");
     let mut connection: Option<Connection> = None;
     let mut ready = Duration::ZERO;
     loop {

@@ -3,7 +3,8 @@
  *
  * bench_native round-trip tcp|unix BYTES MS [HOW]    one message there and back for MS milliseconds: "p50 NS", "p99 NS".
  *                                                    HOW: busy (the program itself asks again and again instead of waiting),
- *                                                    together (both on one CPU), unbound (where the kernel puts them)
+ *                                                    together (both on one CPU), unbound (where the kernel puts them),
+ *                                                    bound (to a CPU each from the start, as by taskset)
  * bench_native one-way tcp|unix BYTES MS             as many as go: "bytes MB/s", "messages 1/s"
  * bench_native connect tcp|unix COUNT                connect, one byte there and back, close: "rate 1/s", "p50 NS"
  * bench_native hold tcp|unix COUNT                   that many open at once; a connection, both ends together, in KiB: "rss", "pss",
@@ -23,8 +24,8 @@ enum { SAMPLES = 1 << 20, READ_BUFFER = 64 << 10, USED = 256 << 10, MOST_OPEN = 
 
 static char text[1 << 20];
 static int numbers[3];	   /* of the command line */
-static enum { APART, BUSY, TOGETHER, UNBOUND } how;
-static const char *const ways[] = {"", "busy", "together", "unbound"};
+static enum { APART, BUSY, TOGETHER, UNBOUND, BOUND } how;
+static const char *const ways[] = {"", "busy", "together", "unbound", "bound"};
 static int to_client[2], to_server[2]; /* pipes: what the ends tell each other beside the connection */
 
 static int64_t now_ns(void) {
@@ -61,14 +62,14 @@ static void receive(int fd, size_t length) {
 	if (recv_all(fd, text, length) != length) die("the stream ended early");
 }
 
-/* The first byte each way, each waited for. Only then is the process bound: a library that looks once, at its first wait, how many CPUs the
- * process may use sees all, and spins if it ever does. */
+/* The first byte each way, each waited for. Only then is the process bound, if it was not from the start: a library that does not spin where
+ * the process may use one CPU only has then seen more of them; it may look again after a second or later. */
 static void greet(int fd, bool server) {
 	if (server) receive(fd, 1);
 	sleep_ms(2);
 	send_all(fd, text, 1);
 	if (!server) receive(fd, 1);
-	if (how != UNBOUND) bind_to_cpu(server);
+	if (how != UNBOUND && how != BOUND) bind_to_cpu(server);
 }
 
 static int connected(struct address *listener) {
@@ -291,6 +292,7 @@ static int free_port(void) {
 static int serve(const struct measure *measure) {
 	must("prctl", prctl(PR_SET_PDEATHSIG, SIGKILL));
 	alarm(WATCHDOG_SECONDS);
+	if (how == BOUND) bind_to_cpu(1);
 	int listener = new_listener(0, 128);
 	struct address name = name_of(listener);
 	tell(to_client[1], &name, sizeof name);
@@ -322,6 +324,7 @@ int main(int argc, char **argv) {
 		close(to_server[1]);
 		return serve(measure);
 	}
+	if (how == BOUND) bind_to_cpu(0);
 	close(to_client[1]);
 	close(to_server[0]);
 	struct address listener;
