@@ -37,7 +37,11 @@ use crate::{
 };
 
 /// Clients that have connected and not asked yet; of more, the oldest are turned away.
-const ASKING: usize = 256;
+pub(super) const ASKING: usize = 256;
+
+/// Events of a listening socket. Edge-triggered: where there is no descriptor for a client, the service must not be woken for it again
+/// and again.
+const LISTENING: EventFlags = EventFlags::IN.union(EventFlags::ET);
 
 /// A listening socket.
 pub(super) struct Rendezvous {
@@ -124,13 +128,24 @@ impl Shared {
     /// No more events of this.
     pub(super) fn unwatch(&self, id: u64) {
         let gone = lock(&self.watched).remove(&id);
-        drop(gone);
+        self.ignore(gone.as_ref());
+    }
+
+    /// What keeps a descriptor open may outlast its entry (a client that has not asked keeps its listener, a child of the program has
+    /// all), and the end that it has come to would be an event for ever.
+    fn ignore(&self, gone: Option<&Watched>) {
+        let _ = match gone {
+            Some(Watched::Listener(listener)) => epoll::delete(&self.epoll, &listener.socket),
+            Some(Watched::Asking(_, channel)) => epoll::delete(&self.epoll, channel),
+            // Edge-triggered, and a stranger here.
+            Some(Watched::Connection(_)) | None => Ok(()),
+        };
     }
 
     /// Starts to take connections of a listener.
     pub(super) fn listen(&self, rendezvous: &Arc<Rendezvous>) -> Result<u64> {
         let id = self.id();
-        self.add(&rendezvous.socket, id, EventFlags::IN, Watched::Listener(Arc::clone(rendezvous)))?;
+        self.add(&rendezvous.socket, id, LISTENING, Watched::Listener(Arc::clone(rendezvous)))?;
         Ok(id)
     }
 
@@ -158,10 +173,19 @@ impl Shared {
         drop(before);
     }
 
+    #[cfg(test)]
+    pub(super) fn watched_count(&self) -> usize {
+        lock(&self.watched).len()
+    }
+
     /// See [`Fabric::events`](crate::fabric::Fabric::events).
     pub(super) fn take_events(self: &Arc<Self>, most: usize) -> Vec<Event> {
         let mut events = Vec::new();
-        while events.len() < most {
+        // Clients that connect and say nothing are no events: however many come, there is an end.
+        for _ in 0..most {
+            if events.len() >= most {
+                break;
+            }
             let mut ready = Vec::with_capacity(most - events.len());
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&Timespec::default())) {
                 Ok(count) if count > 0 => {}
@@ -188,17 +212,30 @@ impl Shared {
             }
         };
         match listener {
-            Ok(listener) => self.take_client(&listener),
-            Err(Watched::Asking(listener, channel)) => {
-                let _ = epoll::delete(&self.epoll, &channel);
+            Ok(listener) => self.take_client(&listener, id),
+            Err(asking) => {
+                self.ignore(Some(&asking));
+                let Watched::Asking(listener, channel) = asking else { return None };
                 self.take_request(&listener, channel)
             }
-            Err(_) => None,
         }
     }
 
-    fn take_client(self: &Arc<Self>, listener: &Arc<Rendezvous>) -> Option<Event> {
-        let channel = channel::accept(listener.socket.as_fd())?;
+    fn take_client(self: &Arc<Self>, listener: &Arc<Rendezvous>, id: u64) -> Option<Event> {
+        let channel = match channel::accept(listener.socket.as_fd()) {
+            Ok(channel) => channel,
+            Err(Errno::AGAIN) => return None,
+            Err(errno) => {
+                // It will lose patience, or be served together with the next one.
+                log_debug!("a client of {} has to wait: {errno}", listener.addr);
+                if matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) {
+                    warn_of_limit(errno);
+                }
+                return None;
+            }
+        };
+        // Whoever else waits there is an event again.
+        let _ = epoll::modify(&self.epoll, &listener.socket, EventData::new_u64(id), LISTENING);
         let uid = channel::peer_uid(channel.as_fd());
         if !self.lets_in(uid) {
             log_debug!("a client of user {uid:?} is left to the kernel");
@@ -258,7 +295,7 @@ impl Shared {
             let oldest = asking().min();
             let turned_away = oldest.and_then(|oldest| watched.remove(&oldest));
             drop(watched);
-            drop(turned_away);
+            self.ignore(turned_away.as_ref());
         }
     }
 }
