@@ -30,7 +30,7 @@ mod greeting;
 mod memory;
 mod name;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use endpoint::{Parts, ShmEndpoint};
 use event::{Rendezvous, Shared};
@@ -50,6 +50,12 @@ impl Shm {
     /// Makes it; EMFILE and the like where that is not possible.
     pub fn open() -> Result<Arc<Shm>> {
         Ok(Arc::new(Shm { shared: Arc::new(Shared::new(config::get().shm_any_uid)?) }))
+    }
+
+    /// Whether there is neither a listener nor a connection.
+    #[cfg(test)]
+    pub(crate) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1 && self.shared.watched_count() == 0
     }
 
     fn port(&self) -> u16 {

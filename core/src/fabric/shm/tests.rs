@@ -9,6 +9,8 @@ use std::{
 
 use rustix::fd::OwnedFd;
 
+pub(crate) mod rogue;
+
 use super::*;
 use crate::{
     fabric::{
