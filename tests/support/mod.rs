@@ -24,7 +24,7 @@ mod vm;
 #[allow(unused_imports)]
 pub use counters::{Counters, assert_over_rdma, assert_over_tcp};
 #[allow(unused_imports)]
-pub use native::{Ended, Program, Running, Scratch, Statistics, free_port, own_address};
+pub use native::{Ended, Program, Running, Scratch, Statistics, free_port, is_root, needs_root, own_address};
 #[allow(unused_imports)]
 pub use programs::{artefact, build_c_program, repository, target_dir};
 #[allow(unused_imports)]

@@ -43,8 +43,17 @@ impl Scratch {
         Self(folder)
     }
 
+    /// A file or folder in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
+    }
+
+    /// A folder in it that any user may read.
+    pub fn public_folder(&self, name: &str) -> PathBuf {
+        let folder = self.path(name);
+        fs::create_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        chmod(&folder, "755");
+        folder
     }
 
     /// A copy of a file, that any user may read and run.
@@ -383,12 +392,22 @@ impl Statistics {
         let mut sums = BTreeMap::new();
         let files = fs::read_dir(prefix.parent().unwrap_or(prefix)).into_iter().flatten().flatten();
         for file in files.filter(|file| file.file_name().to_string_lossy().starts_with(&start)) {
-            let text = read(&file.path());
-            for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
-                *sums.entry(name.to_owned()).or_default() += value.parse::<u64>().unwrap_or_else(|e| panic!("{name} {value}: {e}"));
-            }
+            Self::add(&mut sums, &read(&file.path()));
         }
         Self(sums)
+    }
+
+    /// Those of a program that writes them to its standard error, as `RSOCKET_STATS=-` has it.
+    pub fn parse(text: &str) -> Self {
+        let mut sums = BTreeMap::new();
+        Self::add(&mut sums, text);
+        Self(sums)
+    }
+
+    fn add(sums: &mut BTreeMap<String, u64>, text: &str) {
+        for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
+            *sums.entry(name.to_owned()).or_default() += value.parse::<u64>().unwrap_or_else(|e| panic!("{name} {value}: {e}"));
+        }
     }
 
     /// A counter; 0 where a process had counted nothing at all, and so said nothing.
@@ -397,6 +416,16 @@ impl Statistics {
         assert!(self.0.is_empty() || self.0.contains_key(name), "no counter {name} in {self:?}");
         self.0.get(name).copied().unwrap_or(0)
     }
+}
+
+/// Fails, where the test cannot do without the rights of root.
+#[track_caller]
+pub fn needs_root(why: &str) {
+    assert!(is_root(), "this test {why}, for which it has to be root: run it by sudo");
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// A port at which nobody listens, and which the kernel does not give out by itself.
