@@ -66,8 +66,11 @@ fn assert_complaints(errors: &[String], wanted: &[&[&str]]) {
 fn good_settings_are_taken_in_silence() {
     let plain = run(None, &[]);
     let none = run(Some(&folder("none", &[])), &[]);
-    let good = folder("good", &[("mem_default", "262144\n"), ("sqsize_default", "64"), ("preload_config", "# all\n* * * *\n")]);
-    let good = run(Some(&good), &[("RS_RQ_SIZE", "100"), ("RS_INLINE", "0"), ("RSOCKET_FABRIC", "verbs,kernel")]);
+    let good = folder(
+        "good",
+        &[("mem_default", "262144\n"), ("sqsize_default", "64"), ("shm_any_uid", "0\n"), ("preload_config", "# all\n* * * *\n")],
+    );
+    let good = run(Some(&good), &[("RS_RQ_SIZE", "100"), ("RS_INLINE", "0"), ("RSOCKET_FABRIC", "shm,verbs,kernel")]);
     let absent = run(Some(Path::new("/nowhere")), &[]);
     for other in [none, good, absent] {
         assert_eq!(other.errors, Vec::<String>::new());
@@ -86,6 +89,7 @@ fn bad_files_are_named_with_their_value() {
             ("rqsize_default", "100000"),
             ("polling_time", "18446744073709551616"),
             ("wake_up_interval", "1 2"),
+            ("shm_any_uid", "yes"),
             ("preload_config", "socket_basic INET STREAM TCP\nsocket_basic INET7 STREAM TCP\nsocket_basic\n"),
         ],
     );
@@ -105,6 +109,7 @@ fn bad_files_are_named_with_their_value() {
             &[&rq, "`100000`", "65534 is used"],
             &[&polling, "`18446744073709551616`", default],
             &[&wake, "`1 2`", default],
+            &[&at("shm_any_uid"), "`yes`", default],
             &[&inline, "cannot be read", default],
             &[&second, "INET7", "skipped"],
             &[&third, "`socket_basic`", "skipped"],
@@ -138,4 +143,18 @@ fn bad_variables_are_named_with_their_value() {
     assert_eq!(bad.output, run(None, &[]).output);
     let off = run(Some(&empty), &[&variables[..], &[("RSOCKET_LOG", "off")]].concat());
     assert_eq!(off.errors, Vec::<String>::new());
+}
+
+#[test]
+fn counters_name_each_way_that_a_program_can_take() {
+    let run = run(Some(&folder("counters", &[])), &[("RSOCKET_STATS", "-"), ("RSOCKET_FABRIC", "kernel")]);
+    let names: Vec<&str> = run.errors.iter().filter_map(|line| line.split_once(' ')).map(|(name, _)| name).collect();
+    for what in ["connected", "accepted"] {
+        for way in ["verbs", "shm", "kernel"] {
+            assert!(names.contains(&format!("{what}_{way}").as_str()), "{names:?}");
+        }
+    }
+    assert!(!names.iter().any(|name| name.ends_with("_sim")), "{names:?}");
+    let policy = run.errors.iter().find_map(|line| line.strip_prefix("fallback_policy ")).expect("fallback_policy is there");
+    assert!(policy.parse::<u64>().is_ok_and(|count| count > 0), "{:?}", run.errors);
 }

@@ -32,7 +32,8 @@ const FOR_HOOKS: &[&str] = &["capi", "calls", "error", "sys"];
 /// Where `unsafe` may stand.
 const UNSAFE: &[(&str, &str)] = &[
     ("core/src/fabric/verbs/", "calls librdmacm and libibverbs"),
-    ("core/src/fabric/region.rs", "memory that a device writes"),
+    ("core/src/fabric/region.rs", "memory that a device or another process writes"),
+    ("core/src/fabric/shm/memory.rs", "windows of a mapping"),
     ("core/src/capi/", "the program's pointers become slices"),
     ("core/src/sys/", "system calls that rustix has no safe name for; the slab of the descriptor table"),
     ("core/examples/verbs_pingpong.rs", "shows the libraries without the fabric"),

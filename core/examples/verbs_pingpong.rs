@@ -138,7 +138,7 @@ fn serve(fabric: &Arc<Verbs>, addr: SocketAddr) {
     let mut connections: BTreeMap<Token, Connection> = BTreeMap::new();
     let mut next = 2;
     loop {
-        let mut fds = vec![fabric.event_fd().unwrap()];
+        let mut fds = fabric.event_fds().to_vec();
         fds.extend(connections.values().map(|connection| connection.endpoint.event_fd().unwrap()));
         sleep_on(&fds, -1);
         for event in fabric.events(16) {
@@ -183,11 +183,11 @@ fn serve(fabric: &Arc<Verbs>, addr: SocketAddr) {
 /// A connection, and how long it took to be ready and established.
 fn connect(fabric: &Arc<Verbs>, peer: SocketAddr, token: Token) -> (Connection, Duration, Duration) {
     let start = Instant::now();
-    fabric.connect(&ConnectTo { peer, local: None, tos: 0, endpoint: config() }, token).expect("connect");
+    fabric.connect(&ConnectTo::new(peer, config()), token).expect("connect");
     let mut connection: Option<Connection> = None;
     let mut ready = Duration::ZERO;
     loop {
-        sleep_on(&[fabric.event_fd().unwrap()], -1);
+        sleep_on(&fabric.event_fds(), -1);
         for event in fabric.events(16) {
             match event {
                 Event::Ready { token: whose, endpoint } if whose == token => {
@@ -268,7 +268,7 @@ fn watch(fabric: &Arc<Verbs>, connection: &mut Connection, seconds: u64) {
             println!("send: {errno} after {:?} without an answer", last.elapsed());
             break;
         }
-        sleep_on(&[fabric.event_fd().unwrap()], 100);
+        sleep_on(&fabric.event_fds(), 100);
         for event in fabric.events(16) {
             if let Event::Disconnected { .. } = event {
                 println!("disconnected after {:?} without an answer", last.elapsed());

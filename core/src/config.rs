@@ -4,6 +4,7 @@
 //! Whatever is wrong with a setting costs a warning that names it, and the default is used.
 #![forbid(unsafe_code)]
 
+mod fabrics;
 mod file;
 mod policy;
 
@@ -17,6 +18,7 @@ use std::{
 };
 
 use crate::error::Text;
+pub use fabrics::FabricChoice;
 use file::{Content, printable};
 pub use policy::{PreloadConfig, preload, program};
 
@@ -47,6 +49,9 @@ const WAKE_UP: RangeInclusive<u64> = 0..=86_400_000;
 /// Connect deadline, at most an hour, in milliseconds.
 const DEADLINE: RangeInclusive<u64> = 1..=3_600_000;
 
+/// No and yes.
+const FLAG: RangeInclusive<u64> = 0..=1;
+
 /// What a new socket starts with, and process-wide settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
@@ -68,8 +73,10 @@ pub struct Defaults {
     pub wake_up_interval: Option<Duration>,
     /// How long a client waits for an answer over a fabric before the kernel connects (`RSOCKET_CONNECT_DEADLINE`, milliseconds).
     pub connect_deadline: Duration,
-    /// Whether connections may take a fabric at all (`RSOCKET_FABRIC`, a list of `verbs` and `kernel`; `kernel` alone: no).
-    pub fabric_enabled: bool,
+    /// Which fabrics connections may take (`RSOCKET_FABRIC`, a list of `shm`, `verbs` and `kernel`).
+    pub fabrics: FabricChoice,
+    /// Whether shared memory may connect programs of different users (`shm_any_uid`, 0 or 1).
+    pub shm_any_uid: bool,
 }
 
 impl Default for Defaults {
@@ -86,7 +93,8 @@ impl Default for Defaults {
             polling_time: Duration::from_micros(10),
             wake_up_interval: None,
             connect_deadline: Duration::from_millis(300),
-            fabric_enabled: true,
+            fabrics: FabricChoice::default(),
+            shm_any_uid: false,
         }
     }
 }
@@ -108,7 +116,8 @@ impl Defaults {
             connect_deadline: source
                 .variable("RSOCKET_CONNECT_DEADLINE", &DEADLINE)
                 .map_or(built_in.connect_deadline, Duration::from_millis),
-            fabric_enabled: source.fabric_enabled(),
+            fabrics: source.fabrics(),
+            shm_any_uid: source.file("shm_any_uid", &FLAG).map_or(built_in.shm_any_uid, |flag| flag == 1),
         }
     }
 }
@@ -225,17 +234,8 @@ impl Source<'_> {
         self.either("inline_default", "RS_INLINE", &INLINE, default)
     }
 
-    fn fabric_enabled(&mut self) -> bool {
-        let Some(list) = (self.env)("RSOCKET_FABRIC") else { return true };
-        let (mut kernel, mut other) = (false, false);
-        for word in list.as_bytes().split(|byte| *byte == b',' || byte.is_ascii_whitespace()).filter(|word| !word.is_empty()) {
-            match word {
-                b"kernel" => kernel = true,
-                b"verbs" => other = true,
-                unknown => (self.warn)(format!("RSOCKET_FABRIC: `{}` is not one of verbs, kernel; it is ignored", printable(unknown))),
-            }
-        }
-        other || !kernel
+    fn fabrics(&mut self) -> FabricChoice {
+        (self.env)("RSOCKET_FABRIC").map_or_else(FabricChoice::default, |list| FabricChoice::parse(list.as_bytes(), self.warn))
     }
 }
 

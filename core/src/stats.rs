@@ -36,18 +36,26 @@ counters! {
     BytesSentVerbs = "bytes_sent_verbs",
     /// Payload bytes that arrived over verbs.
     BytesReceivedVerbs = "bytes_received_verbs",
+    /// Payload bytes posted to shared-memory endpoints.
+    BytesSentShm = "bytes_sent_shm",
+    /// Payload bytes that arrived over shared memory.
+    BytesReceivedShm = "bytes_received_shm",
     /// Payload bytes posted to simulated endpoints.
     BytesSentSim = "bytes_sent_sim",
     /// Payload bytes that arrived over the simulation.
     BytesReceivedSim = "bytes_received_sim",
     /// Connections made by this process over verbs.
     ConnectedVerbs = "connected_verbs",
+    /// Connections made by this process over shared memory.
+    ConnectedShm = "connected_shm",
     /// Connections made by this process over the simulation.
     ConnectedSim = "connected_sim",
     /// Connections made by this process over the kernel, by sockets that could have taken a fabric.
     ConnectedKernel = "connected_kernel",
     /// Connections accepted over verbs.
     AcceptedVerbs = "accepted_verbs",
+    /// Connections accepted over shared memory.
+    AcceptedShm = "accepted_shm",
     /// Connections accepted over the simulation.
     AcceptedSim = "accepted_sim",
     /// Connections accepted over the kernel, by listeners that also take a fabric.
@@ -80,6 +88,18 @@ counters! {
     WakeUps = "wake_ups",
     /// Incoming connections refused because the listener's queue was full.
     BacklogFull = "backlog_full",
+}
+
+impl Counter {
+    /// Whether the simulated fabric alone counts here.
+    const fn is_simulated(self) -> bool {
+        matches!(self, Counter::BytesSentSim | Counter::BytesReceivedSim | Counter::ConnectedSim | Counter::AcceptedSim)
+    }
+
+    /// Whether it is in the output: programs never meet the simulation.
+    const fn is_shown(self) -> bool {
+        cfg!(test) || !self.is_simulated()
+    }
 }
 
 static VALUES: [AtomicU64; Counter::ALL.len()] = [const { AtomicU64::new(0) }; Counter::ALL.len()];
@@ -150,7 +170,7 @@ struct Page {
 
 impl Page {
     fn fill(&mut self) -> fmt::Result {
-        for counter in Counter::ALL {
+        for counter in Counter::ALL.iter().filter(|counter| counter.is_shown()) {
             writeln!(self, "{} {}", counter.name(), get(*counter))?;
         }
         Ok(())
@@ -180,6 +200,7 @@ mod tests {
             let camel = name.split('_').map(|word| word[..1].to_uppercase() + &word[1..]).collect::<String>();
             assert_eq!(format!("{counter:?}"), camel);
             assert!(name.len() + 22 <= 48, "{name}");
+            assert_eq!(counter.is_simulated(), name.ends_with("_sim"), "{name}");
         }
     }
 

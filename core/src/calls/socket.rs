@@ -25,7 +25,7 @@ use crate::{
         wait::{self, Interest},
     },
     stats::{self, Counter},
-    sys::{clock, descriptor, ppoll, signals},
+    sys::{clock, descriptor, ppoll, signals, small_file},
 };
 
 /// How long a client that called the r* functions waits for an answer over a fabric: it has asked for one, and the connection
@@ -93,7 +93,7 @@ fn kernel_name(fd: RawFd) -> Option<SocketAddr> {
 pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
     let Some(held) = ours(fd) else { return Route::Kernel };
     let socket = &held.socket;
-    let longest = u32::try_from(backlog).unwrap_or(0).min(somaxconn());
+    let longest = longest_queue(backlog, somaxconn());
     match socket.role() {
         Role::Stream => return Route::err(Errno::INVAL),
         Role::Kernel => return Route::Kernel,
@@ -114,7 +114,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
     let listened = rustix::net::listen(kernel, backlog);
     match (first, listened) {
         (Some(listener), Ok(())) => become_listener(socket, listener),
-        (Some(listener), Err(Errno::ADDRINUSE)) if listener.listens() => {
+        (Some(listener), Err(Errno::ADDRINUSE)) if listener.owns_port() => {
             let text = "RDMA needs the listening port for itself (soft-iWARP): TCP peers of this listener are reset";
             log::warn_once("listener", text);
             listener.without_kernel();
@@ -163,14 +163,16 @@ fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listen
     let v6_only = descriptor::borrow(fd).is_some_and(|fd| sockopt::ipv6_v6only(fd).unwrap_or(false));
     let listener = Listener::new(&service, sizes, backlog);
     let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog, endpoint: sizes.endpoint() };
-    match service.fabric().listen(&on, listener.token()) {
+    match service.run_in_background().and_then(|()| service.fabric().listen(&on, listener.token())) {
         Ok(listening) => {
-            log_debug!("listening on {addr} over the fabric");
+            log_debug!("listening on {addr} over the fabrics");
             listener.start(listening);
+            // It may sleep without an eye on a fabric that was opened only now.
+            service.take_care(listener.token());
             Some(listener)
         }
         Err(errno) => {
-            log_info!("no fabric listener on {addr}: {errno}");
+            log_info!("no listener on {addr} over a fabric: {errno}");
             account::no_listener(errno);
             listener.close();
             None
@@ -178,9 +180,16 @@ fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listen
     }
 }
 
-/// listen(2): a backlog above net.core.somaxconn is silently cut.
+/// listen(2): a backlog above net.core.somaxconn is silently cut; a negative one is above everything.
+fn longest_queue(backlog: i32, somaxconn: u32) -> u32 {
+    backlog.cast_unsigned().min(somaxconn)
+}
+
+/// The administrator's limit as it is now: the kernel, too, looks at each listen(2). Its usual value where /proc does not say.
 fn somaxconn() -> u32 {
-    4096
+    let mut text = [0; 16];
+    let limit = small_file::read(c"/proc/sys/net/core/somaxconn", &mut text).and_then(small_file::number);
+    limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(4096)
 }
 
 /// accept4(2): `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC. Gives the new descriptor and the peer's address.
@@ -314,10 +323,6 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
         return Route::Kernel;
     }
     let to = address::destination(peer);
-    if connect::is_silent(to.ip()) {
-        stats::add(Counter::FallbackUnreachable, 1);
-        return leave_to_kernel(&held);
-    }
     let Some(service) = runtime::service() else { return leave_to_kernel(&held) };
     match start_connect(fd, &held, &service, to, peer) {
         Err(failure) => {
@@ -365,6 +370,8 @@ fn start_connect(
     let request = ConnectTo {
         peer: to,
         local: connect::bound(kernel_name(fd)).filter(|local| local.is_ipv4() == to.is_ipv4()),
+        kernel: Some(fd),
+        silent: connect::is_silent(to.ip()),
         tos: options.tos(),
         endpoint: sizes.endpoint(),
     };
@@ -375,6 +382,10 @@ fn start_connect(
     let deadline = clock::deadline(clock::now(), Some(patience)).unwrap_or(u64::MAX);
     let fallback = if held.is_nonblocking() { Some(fallback(fd, peer).map_err(ConnectFailure::Limit)?) } else { None };
     let stream = Stream::connect(service, &request, sizes, deadline, fallback)?;
+    if let Err(errno) = service.run_in_background() {
+        stream.close(Some(Duration::ZERO), false);
+        return Err(ConnectFailure::Limit(errno));
+    }
     stream.set_keep_alive(options.keep_alive());
     Ok(stream)
 }
@@ -482,4 +493,18 @@ pub fn getsockname(fd: RawFd) -> Route<SocketAddr> {
 pub fn getpeername(fd: RawFd) -> Route<SocketAddr> {
     // A connection that is over has no peer: the kernel says ENOTCONN.
     name(fd, |stream, _, peer| peer.filter(|_| !stream.is_over()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_is_cut_at_the_administrators_limit() {
+        for (backlog, longest) in [(0, 0), (1, 1), (128, 128), (129, 128), (i32::MAX, 128), (-1, 128), (i32::MIN, 128)] {
+            assert_eq!(longest_queue(backlog, 128), longest, "{backlog}");
+        }
+        let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        assert_eq!(somaxconn().to_string(), limit.trim());
+    }
 }

@@ -48,6 +48,7 @@ fn reads_every_file_and_variable() {
         ("iomap_size", "300"),
         ("polling_time", "25\n"),
         ("wake_up_interval", "5000\n"),
+        ("shm_any_uid", "1\n"),
     ] {
         dir.put(name, value);
     }
@@ -60,6 +61,7 @@ fn reads_every_file_and_variable() {
         iomap_entries: 512,
         polling_time: Duration::from_micros(25),
         wake_up_interval: Some(Duration::from_secs(5)),
+        shm_any_uid: true,
         ..Defaults::default()
     };
     assert_eq!(dir.load(&[]), (expected, vec![]));
@@ -75,7 +77,7 @@ fn reads_every_file_and_variable() {
         receive_queue: 65534,
         inline: 32,
         connect_deadline: Duration::from_millis(50),
-        fabric_enabled: false,
+        fabrics: FabricChoice::None,
         ..expected
     };
     assert_eq!(dir.load(&env), (expected, vec![]));
@@ -112,7 +114,7 @@ fn what_cannot_be_read_warns() {
     file.put("file", "");
     let mut warnings = 0;
     assert_eq!(Defaults::load(&file.0.join("file"), &|_| None, &mut |_| warnings += 1), Defaults::default());
-    assert_eq!(warnings, 8);
+    assert_eq!(warnings, 9);
 }
 
 #[test]
@@ -131,19 +133,51 @@ fn queue_sizes_are_clamped_with_a_warning() {
 
 #[test]
 fn fabric_list() {
+    use FabricChoice::{None, Shm, ShmThenVerbs, Verbs, VerbsThenShm};
     let dir = Dir::new("fabric");
-    for (list, enabled, complaints) in [
-        ("verbs", true, 0),
-        ("verbs,kernel", true, 0),
-        ("kernel verbs", true, 0),
-        ("kernel", false, 0),
-        (" kernel, ", false, 0),
-        ("", true, 0),
-        ("vebrs", true, 1),
-        ("vebrs,kernel", false, 1),
+    for (list, choice, complaints) in [
+        ("shm,verbs,kernel", ShmThenVerbs, 0),
+        ("verbs,shm", VerbsThenShm, 0),
+        ("verbs shm,verbs kernel", VerbsThenShm, 0),
+        ("shm", Shm, 0),
+        ("shm,kernel,shm", Shm, 0),
+        ("verbs", Verbs, 0),
+        ("verbs,kernel", Verbs, 0),
+        ("kernel verbs", Verbs, 0),
+        ("kernel", None, 0),
+        (" kernel, ", None, 0),
+        ("", ShmThenVerbs, 0),
+        (" ,", ShmThenVerbs, 0),
+        ("vebrs", ShmThenVerbs, 1),
+        ("SHM,vebrs", ShmThenVerbs, 2),
+        ("vebrs,kernel", None, 1),
+        ("kernel,vebrs", None, 1),
+        ("vebrs,shm", Shm, 1),
     ] {
         let (defaults, warnings) = dir.load(&[("RSOCKET_FABRIC", list)]);
-        assert_eq!((defaults.fabric_enabled, warnings.len()), (enabled, complaints), "{list}");
+        assert_eq!((defaults.fabrics, warnings.len()), (choice, complaints), "{list}: {warnings:?}");
+    }
+    assert_eq!(Defaults::default().fabrics, ShmThenVerbs);
+}
+
+#[test]
+fn fabric_choice_says_what_is_tried() {
+    use FabricChoice::{None, Shm, ShmThenVerbs, Verbs, VerbsThenShm};
+    let answers = |choice: FabricChoice| (choice.any(), choice.shm(), choice.verbs(), choice.verbs_first());
+    assert_eq!(answers(None), (false, false, false, false));
+    assert_eq!(answers(Shm), (true, true, false, false));
+    assert_eq!(answers(Verbs), (true, false, true, false));
+    assert_eq!(answers(ShmThenVerbs), (true, true, true, false));
+    assert_eq!(answers(VerbsThenShm), (true, true, true, true));
+}
+
+#[test]
+fn other_users_are_let_in_by_a_one_alone() {
+    let dir = Dir::new("any-uid");
+    for (content, any, complaints) in [("1\n", true, 0), ("0\n", false, 0), ("2", false, 1), ("yes", false, 1), ("", false, 1)] {
+        dir.put("shm_any_uid", content);
+        let (defaults, warnings) = dir.load(&[]);
+        assert_eq!((defaults.shm_any_uid, warnings.len()), (any, complaints), "{content}: {warnings:?}");
     }
 }
 

@@ -42,6 +42,10 @@ macro_rules! forward {
             self.inner.event_fd()
         }
 
+        fn is_waiting(&self) -> bool {
+            self.inner.is_waiting()
+        }
+
         fn clear_events(&mut self) {
             self.inner.clear_events();
         }
@@ -61,6 +65,10 @@ macro_rules! forward {
 
         fn reject(&mut self) {
             self.inner.reject();
+        }
+
+        fn outcome(&mut self) -> Option<$crate::fabric::Outcome> {
+            self.inner.outcome()
         }
 
         fn disconnect(&mut self) {

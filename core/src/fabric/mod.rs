@@ -10,23 +10,26 @@
 use core::{fmt, net::SocketAddr};
 use std::os::fd::RawFd;
 
+pub mod choice;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 pub mod faulty;
 mod forward;
 pub mod region;
+pub mod shm;
 pub mod sim;
 pub mod traced;
 pub mod verbs;
 
 use forward::forward;
 pub use region::Region;
+use smallvec::SmallVec;
 
 use crate::{
     error::{Errno, Result, Text},
     log::warn_once,
     sys::clock::Nanos,
-    work::{Completion, ExposedMemory, MessageMode, WorkRequest},
+    work::{Completion, ExposedMemory, MessageMode, Payload, WorkRequest},
 };
 
 /// Which fabric carries a connection.
@@ -34,8 +37,20 @@ use crate::{
 pub enum FabricKind {
     /// InfiniBand, RoCE or iWARP through librdmacm and libibverbs.
     Verbs,
+    /// Shared memory, for a peer on the same host.
+    Shm,
     /// The simulated fabric of the tests.
     Sim,
+}
+
+impl fmt::Display for FabricKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FabricKind::Verbs => "RDMA",
+            FabricKind::Shm => "shared memory",
+            FabricKind::Sim => "the simulation",
+        })
+    }
 }
 
 /// Names a connection or a listener between a socket and its fabric. Never reused within a process; 0 is nobody.
@@ -96,12 +111,33 @@ pub trait Endpoint: Send {
     /// Refuses an incoming connection.
     fn reject(&mut self);
 
+    /// What has become of [`Endpoint::connect`] or [`Endpoint::accept`], once, on a fabric that has no event for it: the answer comes on
+    /// [`Endpoint::event_fd`], to whoever asks first.
+    fn outcome(&mut self) -> Option<Outcome> {
+        None
+    }
+
     /// Starts the orderly end: the peer gets a disconnected event after what was posted before. No error if it is over already.
     fn disconnect(&mut self);
 
     /// Posts work requests in order, all or none: on an error the connection is to be given up.
     /// The caller never has more outstanding than `limits().send_queue`.
     fn post_sends(&mut self, work: &[WorkRequest]) -> Result<()>;
+
+    /// As [`Endpoint::post_sends`] of one request, whose payload, a part of the send area, is still in the program's buffer: `bytes`. Only
+    /// where it cannot be taken from there it goes through the send area.
+    #[inline]
+    fn post_bytes(&mut self, request: &WorkRequest, bytes: &[u8]) -> Result<()> {
+        if let Payload::SendArea { offset, .. } = request.payload {
+            self.send_area().write(offset as usize, bytes)?;
+        }
+        self.post_sends(core::slice::from_ref(request))
+    }
+
+    /// Whether something that was posted goes on only when this end is polled, at an event on [`Endpoint::event_fd`] once armed.
+    fn is_waiting(&self) -> bool {
+        false
+    }
 
     /// Posts `count` receives. The caller never has more outstanding than `limits().receive_queue`.
     fn post_receives(&mut self, count: u32) -> Result<()>;
@@ -139,10 +175,26 @@ pub trait Endpoint: Send {
     fn peer_addr(&self) -> SocketAddr;
 }
 
+/// How a connection was established, the acceptor's private data (see [`Event::Established`]), or why it was not.
+pub type Outcome = core::result::Result<Vec<u8>, ConnectFailure>;
+
+/// A connection that has been started.
+pub enum Started {
+    /// The endpoint is made already: what [`Event::Ready`] says of it holds.
+    Ready(Box<dyn Endpoint>),
+    /// [`Event::Ready`] or [`Event::Failed`] will come.
+    Later,
+}
+
 /// A listening address. Dropping it stops listening; connections that came in before are not touched.
 pub trait Listening: Send {
     /// The address that is listened on.
     fn local_addr(&self) -> SocketAddr;
+
+    /// Whether peers are served even where the kernel's socket cannot listen on the port.
+    fn owns_port(&self) -> bool {
+        false
+    }
 }
 
 /// What to connect.
@@ -152,10 +204,21 @@ pub struct ConnectTo {
     pub peer: SocketAddr,
     /// Own address and port, where the program has bound them. A port of 0 lets the fabric choose.
     pub local: Option<SocketAddr>,
+    /// The program's socket, which the kernel connects if no fabric does: a fabric without ports of its own binds it.
+    pub kernel: Option<RawFd>,
+    /// The peer's host did not answer a short while ago: only fabrics that need no answer from it are worth a try.
+    pub silent: bool,
     /// Type of service (IP_TOS), 0 for none.
     pub tos: u8,
     /// The memory and queues to make once the route is known.
     pub endpoint: EndpointConfig,
+}
+
+impl ConnectTo {
+    /// To `peer`, from wherever, and the rest as it is for most.
+    pub fn new(peer: SocketAddr, endpoint: EndpointConfig) -> Self {
+        ConnectTo { peer, local: None, kernel: None, silent: false, tos: 0, endpoint }
+    }
 }
 
 /// What to listen on.
@@ -174,12 +237,16 @@ pub struct ListenOn {
 /// Why a connection was not made. All of them make a client try the kernel next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectFailure {
+    /// There is no RDMA device, or no library for it.
+    NoDevice,
     /// No RDMA device has a route to the address.
     NoRoute,
     /// The peer's host answered that nobody listens, or the listener refused.
     Refused,
     /// The peer's host does not answer.
     TimedOut,
+    /// The peer's host did not answer a short while ago, and was not asked.
+    Silent,
     /// A local limit: locked memory, queue pairs, descriptors, permission. The errno that said so.
     Limit(crate::error::Errno),
     /// Anything else.
@@ -189,8 +256,10 @@ pub enum ConnectFailure {
 impl fmt::Display for ConnectFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            ConnectFailure::NoDevice => f.write_str("no RDMA device"),
             ConnectFailure::NoRoute => f.write_str("no RDMA device has a route"),
             ConnectFailure::Refused => f.write_str("refused over RDMA"),
+            ConnectFailure::Silent => f.write_str("the host has not answered over RDMA before"),
             ConnectFailure::TimedOut => f.write_str("no answer over RDMA"),
             ConnectFailure::Limit(errno) => write!(f, "a limit of this host: {}", Text(*errno)),
             ConnectFailure::Other(errno) => write!(f, "{}", Text(*errno)),
@@ -256,13 +325,13 @@ pub fn warn_of_limit(errno: Errno) {
     warn_once("limit", format_args!("no more RDMA connections ({text}): the kernel carries the others (see ulimit -l and -n)"));
 }
 
+/// The descriptors of a fabric: one, or one of each where several are in use.
+pub type EventFds = SmallVec<[RawFd; 2]>;
+
 /// A transport.
 pub trait Fabric: Send + Sync {
-    /// Which one.
-    fn kind(&self) -> FabricKind;
-
-    /// Starts to connect; the outcome comes as [`Event::Ready`] or [`Event::Failed`] with this token.
-    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<(), ConnectFailure>;
+    /// Starts to connect; the outcome comes as [`Event::Ready`] or [`Event::Failed`] with this token, unless it is there at once.
+    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure>;
 
     /// Gives up a connection that is not [`Event::Ready`] yet. An event that is already under way may still come.
     fn cancel(&self, token: Token);
@@ -270,8 +339,8 @@ pub trait Fabric: Send + Sync {
     /// Starts to listen; peers come as [`Event::Incoming`] with this token.
     fn listen(&self, on: &ListenOn, token: Token) -> Result<Box<dyn Listening>>;
 
-    /// The descriptor that is readable when there are events. Stays the fabric's.
-    fn event_fd(&self) -> Option<RawFd>;
+    /// The descriptors that are readable when there are events. They stay the fabric's.
+    fn event_fds(&self) -> EventFds;
 
     /// Takes the events that are there, at most `most`, without blocking.
     fn events(&self, most: usize) -> Vec<Event>;

@@ -1,15 +1,21 @@
 //! Memory that a device or another process may write: page-aligned, its own mapping, reached by copies only.
 //!
-//! No reference into a region ever exists: what a peer writes while we look at it would make any `&[u8]` a lie. Every
-//! access is checked against the region's length and is a copy.
+//! No plain reference into a region ever exists: what a peer writes while we look at it would make any `&[u8]` a lie. Every
+//! access is checked against the region's length and is a copy, or an atomic one of a single word.
 
-use core::ffi::c_void;
+use core::{
+    ffi::c_void,
+    sync::atomic::{AtomicU32, AtomicU64},
+};
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::{
+    fd::BorrowedFd,
+    mm::{MapFlags, ProtFlags},
+};
 
 use crate::error::{Errno, Result};
 
-/// An anonymous private mapping, or a part of one that another region owns.
+/// An anonymous private mapping, one of a file that other processes share, or a part of one that another region owns.
 pub struct Region {
     base: *mut u8,
     len: usize,
@@ -22,6 +28,13 @@ unsafe impl Send for Region {}
 // SAFETY: as above; methods that write take `&self` because the device does not ask either.
 unsafe impl Sync for Region {}
 
+impl Default for Region {
+    /// Of no bytes.
+    fn default() -> Self {
+        Region { base: core::ptr::NonNull::dangling().as_ptr(), len: 0, mapped: 0 }
+    }
+}
+
 impl Region {
     /// Maps `len` bytes of zeros (rounded up to pages). The mapping is kept out of children (`MADV_DONTFORK`), so that a
     /// fork never makes registered pages copy-on-write under the device.
@@ -31,6 +44,18 @@ impl Region {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no existing memory.
         let base =
             unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        let region = Region { base: base.cast(), len, mapped };
+        region.keep_from_children().map(|()| region)
+    }
+
+    /// Maps the first `len` bytes of a file that others may map too, out of children's sight as with [`Region::new`]. Whoever can make
+    /// the file shorter can kill a process that looks at it: it must be sealed against that.
+    pub fn shared(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
+        let page = rustix::param::page_size();
+        let mapped = len.max(1).checked_next_multiple_of(page).ok_or(Errno::NOMEM)?;
+        let (read_write, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe { rustix::mm::mmap(core::ptr::null_mut(), mapped, read_write, shared, file, 0) }?;
         let region = Region { base: base.cast(), len, mapped };
         region.keep_from_children().map(|()| region)
     }
@@ -102,6 +127,33 @@ impl Region {
         Ok(())
     }
 
+    /// Copies `len` bytes at `offset` to `to_offset` of another region. Fails with EFAULT, copying nothing, where it does not fit.
+    pub fn copy_to(&self, offset: usize, len: usize, to: &Region, to_offset: usize) -> Result<()> {
+        let from = self.checked(offset, len)?;
+        let to = to.checked(to_offset, len)?;
+        // SAFETY: both are valid for `len` bytes (checked); `copy` allows that they overlap.
+        unsafe { core::ptr::copy(from, to, len) };
+        Ok(())
+    }
+
+    /// The 32-bit word at `offset`, for atomic access. `None` where it does not fit or is not aligned.
+    #[inline(always)]
+    pub fn word(&self, offset: usize) -> Option<&AtomicU32> {
+        let at = self.checked(offset, size_of::<u32>()).ok()?.cast::<AtomicU32>();
+        // SAFETY: within the region (checked), which lives as long as the reference, and aligned; whoever else writes there does so to
+        // memory that Rust sees as an atomic only.
+        if at.is_aligned() { Some(unsafe { &*at }) } else { None }
+    }
+
+    /// The 64-bit word at `offset`, as [`Region::word`].
+    #[inline(always)]
+    pub fn long(&self, offset: usize) -> Option<&AtomicU64> {
+        let at = self.checked(offset, size_of::<u64>()).ok()?.cast::<AtomicU64>();
+        // SAFETY: as in `word`.
+        if at.is_aligned() { Some(unsafe { &*at }) } else { None }
+    }
+
+    #[inline(always)]
     fn checked(&self, offset: usize, len: usize) -> Result<*mut u8> {
         match offset.checked_add(len) {
             Some(end) if end <= self.len => Ok(self.base.wrapping_add(offset)),
@@ -156,6 +208,8 @@ impl Drop for Region {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -187,6 +241,22 @@ mod tests {
             let (cleared, behind) = back.split_at(len);
             assert!(cleared.iter().all(|byte| *byte == 0) && behind == [7], "{len}");
         }
+    }
+
+    #[test]
+    fn shared_memory_is_one() {
+        use core::sync::atomic::Ordering;
+        let file = rustix::fs::memfd_create("region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 100).unwrap();
+        let (one, other) = (Region::shared(file.as_fd(), 100).unwrap(), Region::shared(file.as_fd(), 100).unwrap());
+        one.write(10, b"here").unwrap();
+        let mut back = [0; 4];
+        other.read(10, &mut back).unwrap();
+        assert_eq!(&back, b"here");
+        one.word(20).unwrap().store(7, Ordering::Release);
+        assert_eq!(other.word(20).unwrap().load(Ordering::Acquire), 7);
+        assert_eq!(other.long(16).unwrap().load(Ordering::Acquire).to_ne_bytes()[4..], 7_u32.to_ne_bytes());
+        assert!(one.word(21).is_none() && one.word(97).is_none() && one.long(96).is_none() && one.word(96).is_some());
     }
 
     #[test]

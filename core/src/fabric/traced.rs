@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use super::{Endpoint, EndpointLimits, FabricKind, Region, Token, forward};
+use super::{Endpoint, EndpointLimits, FabricKind, Outcome, Region, Token, forward};
 use crate::{
     error::Result,
     log_debug, log_trace,
@@ -48,6 +48,14 @@ impl Endpoint for Traced {
     fn reject(&mut self) {
         log_debug!("{:?} reject", self.token);
         self.inner.reject();
+    }
+
+    fn outcome(&mut self) -> Option<Outcome> {
+        let outcome = self.inner.outcome();
+        if let Some(outcome) = &outcome {
+            log_debug!("{:?} outcome: {outcome:?}", self.token);
+        }
+        outcome
     }
 
     fn disconnect(&mut self) {

@@ -77,6 +77,8 @@ pub struct Service {
     /// Signalled whenever something was forgotten.
     forgotten: Condvar,
     next_token: AtomicU64,
+    /// See [`Service::run_in_background`].
+    running: Mutex<bool>,
     thread: AtomicU32,
     /// The fabric may have events: the last look at its descriptor said so, or there was none yet.
     eventful: AtomicBool,
@@ -104,6 +106,7 @@ impl Service {
             care: Mutex::new(Vec::new()),
             forgotten: Condvar::new(),
             next_token: AtomicU64::new(1),
+            running: Mutex::new(false),
             thread: AtomicU32::new(0),
             eventful: AtomicBool::new(true),
             clock: Box::new(clock),
@@ -113,6 +116,16 @@ impl Service {
     /// The time, as deadlines of connections have it.
     pub fn now(&self) -> Nanos {
         (self.clock)()
+    }
+
+    /// Starts the thread unless it runs: when there is something for it to do.
+    pub fn run_in_background(self: &Arc<Self>) -> Result<()> {
+        let mut running = lock(&self.running);
+        if !*running {
+            self.start()?;
+            *running = true;
+        }
+        Ok(())
     }
 
     /// Starts the thread. All signals are blocked in it: handlers run in the program's threads.
@@ -281,12 +294,13 @@ impl Service {
             let registry = lock(&self.registry);
             care.iter().take(WATCHED).filter_map(|token| registry.get(token).cloned()).collect()
         };
-        let fds = handlers.iter().filter_map(|handler| handler.event_fd()).chain(self.fabric.event_fd());
+        let fabric = self.fabric.event_fds();
+        let fds = fabric.iter().copied().chain(handlers.iter().filter_map(|handler| handler.event_fd()));
         let mut set: Vec<_> =
             [self.wake.as_raw_fd()].into_iter().chain(fds).map(|fd| PollFd { fd, events: libc::POLLIN, revents: 0 }).collect();
         let found = ppoll(&mut set, most, None);
-        let fabric = self.fabric.event_fd().and(set.last());
-        if fabric.is_none_or(|fabric| fabric.revents != 0) || found.is_err() {
+        let eventful = set.iter().skip(1).take(fabric.len()).any(|fabric| fabric.revents != 0);
+        if eventful || fabric.is_empty() || found.is_err() {
             self.eventful.store(true, Ordering::Relaxed);
         }
         if let Err(errno) = found

@@ -13,6 +13,7 @@ fn add(counter: Counter, bytes: usize) {
 pub fn sent(kind: FabricKind, bytes: usize) {
     match kind {
         FabricKind::Verbs => add(Counter::BytesSentVerbs, bytes),
+        FabricKind::Shm => add(Counter::BytesSentShm, bytes),
         FabricKind::Sim => add(Counter::BytesSentSim, bytes),
     }
 }
@@ -21,6 +22,7 @@ pub fn sent(kind: FabricKind, bytes: usize) {
 pub fn received(kind: FabricKind, bytes: usize) {
     match kind {
         FabricKind::Verbs => add(Counter::BytesReceivedVerbs, bytes),
+        FabricKind::Shm => add(Counter::BytesReceivedShm, bytes),
         FabricKind::Sim => add(Counter::BytesReceivedSim, bytes),
     }
 }
@@ -30,6 +32,8 @@ pub fn connected(kind: FabricKind, accepted: bool) {
     let counter = match (kind, accepted) {
         (FabricKind::Verbs, false) => Counter::ConnectedVerbs,
         (FabricKind::Verbs, true) => Counter::AcceptedVerbs,
+        (FabricKind::Shm, false) => Counter::ConnectedShm,
+        (FabricKind::Shm, true) => Counter::AcceptedShm,
         (FabricKind::Sim, false) => Counter::ConnectedSim,
         (FabricKind::Sim, true) => Counter::AcceptedSim,
     };
@@ -39,6 +43,8 @@ pub fn connected(kind: FabricKind, accepted: bool) {
 /// A connection is left to the kernel.
 pub fn fallback(failure: ConnectFailure) {
     let counter = match failure {
+        ConnectFailure::NoDevice => Counter::FallbackNoDevice,
+        ConnectFailure::Silent => Counter::FallbackUnreachable,
         ConnectFailure::NoRoute => Counter::FallbackNoRoute,
         ConnectFailure::Refused => Counter::FallbackRefused,
         ConnectFailure::TimedOut => Counter::FallbackTimedOut,

@@ -194,7 +194,9 @@ impl Engine {
     /// Whether something waits that cannot be sent within the program's calls.
     #[inline]
     pub fn wants_to_send(&self) -> bool {
-        self.connection.wants_to_send_control() || self.listens_until().is_some()
+        // Nobody but this end carries out what waits over shared memory.
+        let waiting = self.kind == FabricKind::Shm && self.endpoint.is_waiting();
+        self.connection.wants_to_send_control() || waiting || self.listens_until().is_some()
     }
 
     /// Whether what was sent may be lost when the connection is ended now. On iWARP a completion says only that TCP has the data, and

@@ -76,9 +76,9 @@ impl Listener {
         self.queue().listening = Some(listening);
     }
 
-    /// Whether the fabric listens.
-    pub fn listens(&self) -> bool {
-        self.queue().listening.is_some()
+    /// Whether it has peers even where the kernel cannot listen on its port.
+    pub fn owns_port(&self) -> bool {
+        self.queue().listening.as_ref().is_some_and(|listening| listening.owns_port())
     }
 
     /// The kernel could not listen beside the fabric: its socket has no say, and looks as if it had hung up.

@@ -1,11 +1,10 @@
-//! The process's one service over RDMA verbs, made by the first socket that listens or connects.
+//! The process's one service over its fabrics, made by the first socket that listens or connects.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
     config,
-    fabric::verbs::Verbs,
-    log_info,
+    fabric::choice::Fabrics,
     service::Service,
     stats::{self, Counter},
     sys::{
@@ -14,7 +13,7 @@ use crate::{
     },
 };
 
-/// How long the absence of a device is believed, in nanoseconds.
+/// How long it is believed that there is no fabric, in nanoseconds.
 const ABSENT_TIME: Nanos = 5_000_000_000;
 
 enum Runtime {
@@ -25,9 +24,10 @@ enum Runtime {
 
 static RUNTIME: Mutex<Runtime> = Mutex::new(Runtime::Unknown);
 
-/// The service; `None` where no fabric can be used (counted by reason).
+/// The service; `None` where no fabric can be used (counted by reason). Its thread does not run before a connection or a listener
+/// needs it.
 pub fn service() -> Option<Arc<Service>> {
-    if !config::get().fabric_enabled {
+    if !config::get().fabrics.any() {
         stats::add(Counter::FallbackPolicy, 1);
         return None;
     }
@@ -50,7 +50,7 @@ pub fn service() -> Option<Arc<Service>> {
     service
 }
 
-/// The service, if it runs already.
+/// The service, if it is in use.
 pub fn running() -> Option<Arc<Service>> {
     match &*RUNTIME.lock().unwrap_or_else(PoisonError::into_inner) {
         Runtime::Up(service) => Some(Arc::clone(service)),
@@ -60,21 +60,7 @@ pub fn running() -> Option<Arc<Service>> {
 
 fn open() -> Option<Arc<Service>> {
     let _inside = inside::enter_uncancelled();
-    let verbs = match Verbs::open() {
-        Ok(verbs) => verbs,
-        Err(error) => {
-            log_info!("no RDMA: {error}");
-            return None;
-        }
-    };
-    let service = Service::new(verbs).ok()?;
-    match service.start() {
-        Ok(()) => Some(service),
-        Err(errno) => {
-            log_info!("the service thread did not start: {errno}");
-            None
-        }
-    }
+    Service::new(Fabrics::open(config::get().fabrics)?).ok()
 }
 
 /// In a forked child: the parent's service is forgotten as it is, neither its locks nor its device are touched.

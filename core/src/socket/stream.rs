@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Endpoint, Token},
+    fabric::{ConnectFailure, ConnectTo, Endpoint, Started, Token},
     log_debug, log_trace,
     service::{Handler, Service},
     sys::{
@@ -86,6 +86,10 @@ struct State {
     error: Option<Errno>,
     fallback: Option<Fallback>,
     deadline: Option<Nanos>,
+    /// No fabric makes the connection, for this reason, and the service has not dealt with that yet.
+    failure: Option<ConnectFailure>,
+    /// The service does not know of the deadline: the thread that connects waits for the answer itself.
+    unattended: bool,
     next_keep_alive: Option<Nanos>,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
@@ -133,6 +137,8 @@ impl Stream {
                 error: None,
                 fallback: None,
                 deadline: None,
+                failure: None,
+                unattended: false,
                 next_keep_alive: None,
                 farewell: None,
                 local: None,
@@ -157,15 +163,25 @@ impl Stream {
         fallback: Option<Fallback>,
     ) -> core::result::Result<Arc<Self>, ConnectFailure> {
         let stream = Arc::new(Stream::new(service, sizes, Phase::Connecting, Weak::new()));
+        let blocking = fallback.is_none();
         if let Ok(mut state) = stream.state.lock() {
             state.deadline = Some(deadline);
             state.fallback = fallback;
             state.peer = Some(to.peer);
         }
         service.register(stream.token, Arc::clone(&stream) as Arc<dyn Handler>);
-        if let Err(failure) = service.fabric().connect(to, stream.token) {
-            drop(service.forget(stream.token));
-            return Err(failure);
+        match service.fabric().connect(to, stream.token) {
+            Err(failure) => {
+                drop(service.forget(stream.token));
+                return Err(failure);
+            }
+            Ok(Started::Ready(endpoint)) => {
+                stream.ready(endpoint);
+                if blocking && stream.waits_for_itself() {
+                    return Ok(stream);
+                }
+            }
+            Ok(Started::Later) => {}
         }
         service.take_care(stream.token);
         Ok(stream)
@@ -182,12 +198,17 @@ impl Stream {
         let stream = Arc::new(Stream::new(service, sizes, Phase::Accepting, Arc::downgrade(listener)));
         endpoint.set_token(stream.token);
         let mut engine = Engine::new(endpoint, &sizes)?;
-        {
+        let established = {
             let mut state = stream.state.lock()?;
             stream.note_endpoint(&mut state, &mut engine);
             engine.accept(private_data)?;
+            let established = matches!(engine.endpoint().outcome(), Some(Ok(_)));
             state.engine = Some(engine);
             service.register(stream.token, Arc::clone(&stream) as Arc<dyn Handler>);
+            established
+        };
+        if established {
+            stream.established(&[]);
         }
         Ok(())
     }
@@ -239,6 +260,9 @@ impl Stream {
 
     /// Takes completions and wakes whom they concern.
     fn pump(&self, state: &mut State) -> Interest {
+        if state.phase == Phase::Connecting {
+            self.take_outcome(state);
+        }
         let changed = state.engine.as_mut().map_or(Interest::empty(), Engine::pump);
         self.sleepers.wake(changed);
         changed

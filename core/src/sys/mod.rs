@@ -1,5 +1,6 @@
 //! What touches the machine below everything else: per-thread state that is safe before constructors and in signal handlers.
 
+pub mod cgroup;
 pub mod clock;
 pub mod cpus;
 pub mod descriptor;
@@ -10,5 +11,6 @@ pub mod owner;
 pub mod ppoll;
 pub mod signals;
 pub mod slab;
+pub mod small_file;
 pub mod sockopt;
 pub mod stderr;

@@ -2,10 +2,10 @@
 
 use super::{
     Harness,
-    pair::{CLIENT, CONFIG, Pair, SERVER, await_failure, await_incoming, await_ready, connect, listen},
+    pair::{CLIENT, CONFIG, Pair, SERVER, await_event, await_failure, await_incoming, expect_refusal, listen, ready},
 };
 use crate::{
-    fabric::{ConnectFailure, ConnectTo, Event, Token},
+    fabric::{ConnectFailure, ConnectTo, Event, Started, Token},
     work::{Completion, Operation, Payload, RemoteAddress, TransportError},
 };
 
@@ -44,36 +44,37 @@ pub(super) fn addresses_agree(h: &mut dyn Harness) {
 
 pub(super) fn reject_is_refused(h: &mut dyn Harness) {
     let listening = listen(h);
-    connect(h, &*listening, CLIENT);
-    let mut client = await_ready(h, CLIENT);
+    let mut client = ready(h, &*listening, CLIENT);
     client.endpoint.connect(b"").unwrap();
     let mut server = await_incoming(h, SERVER);
     server.endpoint.reject();
-    assert_eq!(await_failure(h, CLIENT), ConnectFailure::Refused);
+    assert_eq!(await_failure(h, &mut client, CLIENT), ConnectFailure::Refused);
 }
 
 pub(super) fn dropped_request_is_refused(h: &mut dyn Harness) {
     let listening = listen(h);
-    connect(h, &*listening, CLIENT);
-    let mut client = await_ready(h, CLIENT);
+    let mut client = ready(h, &*listening, CLIENT);
     client.endpoint.connect(b"").unwrap();
     drop(await_incoming(h, SERVER));
-    assert_eq!(await_failure(h, CLIENT), ConnectFailure::Refused);
+    assert_eq!(await_failure(h, &mut client, CLIENT), ConnectFailure::Refused);
 }
 
 pub(super) fn nobody_listens_is_refused(h: &mut dyn Harness) {
     let mut peer = h.server_addr();
     peer.set_port(9);
-    h.client().connect(&ConnectTo { peer, local: None, tos: 0, endpoint: CONFIG }, CLIENT).unwrap();
-    let mut client = await_ready(h, CLIENT);
-    client.endpoint.connect(b"").unwrap();
-    assert_eq!(await_failure(h, CLIENT), ConnectFailure::Refused);
+    expect_refusal(h, peer, CLIENT);
 }
 
 pub(super) fn no_route_is_reported(h: &mut dyn Harness) {
     let Some(peer) = h.unrouted_addr() else { return };
-    let started = h.client().connect(&ConnectTo { peer, local: None, tos: 0, endpoint: CONFIG }, CLIENT);
-    let reason = started.err().unwrap_or_else(|| await_failure(h, CLIENT));
+    let reason = match h.client().connect(&ConnectTo::new(peer, CONFIG), CLIENT) {
+        Err(reason) => reason,
+        Ok(Started::Ready(_)) => panic!("a route to {peer}"),
+        Ok(Started::Later) => await_event(h, false, |event| match event {
+            Event::Failed { token: CLIENT, reason } => Some(reason),
+            _ => None,
+        }),
+    };
     assert_eq!(reason, ConnectFailure::NoRoute);
 }
 
@@ -82,10 +83,7 @@ pub(super) fn listening_ends_with_its_handle(h: &mut dyn Harness) {
     let peer = pair.listening.local_addr();
     let Pair { mut client, mut server, listening } = pair;
     drop(listening);
-    h.client().connect(&ConnectTo { peer, local: None, tos: 0, endpoint: CONFIG }, Token(9)).unwrap();
-    let mut late = await_ready(h, Token(9));
-    late.endpoint.connect(b"").unwrap();
-    assert_eq!(await_failure(h, Token(9)), ConnectFailure::Refused);
+    expect_refusal(h, peer, Token(9));
     // What came in before is not touched.
     client.send(&server, 0, Payload::Empty, 5, false);
     let received = loop {
@@ -99,7 +97,7 @@ pub(super) fn listening_ends_with_its_handle(h: &mut dyn Harness) {
 
 pub(super) fn cancelled_connect_is_silent(h: &mut dyn Harness) {
     let listening = listen(h);
-    connect(h, &*listening, CLIENT);
+    drop(h.client().connect(&ConnectTo::new(listening.local_addr(), CONFIG), CLIENT).unwrap_or_else(|reason| panic!("{reason}")));
     h.client().cancel(CLIENT);
     for _ in 0..50 {
         for event in h.client().events(8) {
@@ -116,8 +114,7 @@ pub(super) fn cancelled_connect_is_silent(h: &mut dyn Harness) {
 pub(super) fn two_connections_keep_apart(h: &mut dyn Harness) {
     let mut pair = Pair::connected(h);
     let other = {
-        connect(h, &*pair.listening, Token(12));
-        let mut client = await_ready(h, Token(12));
+        let mut client = ready(h, &*pair.listening, Token(12));
         client.endpoint.connect(b"").unwrap();
         let mut server = await_incoming(h, Token(13));
         server.endpoint.accept(b"").unwrap();
@@ -175,7 +172,7 @@ pub(super) fn both_may_disconnect(h: &mut dyn Harness) {
 pub(super) fn drop_kills(h: &mut dyn Harness) {
     let Pair { client, mut server, listening: _listening } = Pair::connected(h);
     drop(client);
-    super::pair::await_event(h, true, |event| matches!(event, Event::Disconnected { token: SERVER }).then_some(()));
+    await_event(h, true, |event| matches!(event, Event::Disconnected { token: SERVER }).then_some(()));
     while let Some(completion) = server.poll() {
         assert!(matches!(completion, Completion::Failed(_)), "{completion:?}");
     }

@@ -1,10 +1,11 @@
 //! A connected pair of endpoints, and functions that move it.
 
+use core::net::SocketAddr;
 use std::time::Duration;
 
 use super::Harness;
 use crate::{
-    fabric::{ConnectFailure, ConnectTo, Endpoint, EndpointConfig, Event, Fabric, ListenOn, Listening, Token},
+    fabric::{ConnectFailure, ConnectTo, Endpoint, EndpointConfig, Event, Fabric, ListenOn, Listening, Started, Token},
     work::{Completion, MessageMode, Operation, Payload, RemoteAddress, WorkRequest},
 };
 
@@ -29,6 +30,13 @@ pub(super) struct Side {
 impl Side {
     fn new(endpoint: Box<dyn Endpoint>) -> Self {
         Side { endpoint, established: false, disconnected: false, failed: None, private_data: Vec::new(), next_id: 1 }
+    }
+
+    fn establish(&mut self, token: Token, private_data: Vec<u8>) {
+        self.established = true;
+        if token == CLIENT {
+            self.private_data = private_data;
+        }
     }
 
     /// Takes one completion.
@@ -79,9 +87,26 @@ pub(super) fn listen(h: &dyn Harness) -> Box<dyn Listening> {
     h.server().listen(&on, LISTENER).expect("listen")
 }
 
-pub(super) fn connect(h: &dyn Harness, to: &dyn Listening, token: Token) {
-    let to = ConnectTo { peer: to.local_addr(), local: None, tos: 0, endpoint: CONFIG };
-    h.client().connect(&to, token).expect("connect");
+/// Starts to connect to a listener, and gives the endpoint with its receives posted.
+pub(super) fn ready(h: &mut dyn Harness, to: &dyn Listening, token: Token) -> Side {
+    let to = ConnectTo::new(to.local_addr(), CONFIG);
+    match h.client().connect(&to, token) {
+        Ok(started) => await_ready(h, started, token),
+        Err(reason) => panic!("connect: {reason}"),
+    }
+}
+
+/// Connects to where nobody listens.
+pub(super) fn expect_refusal(h: &mut dyn Harness, peer: SocketAddr, token: Token) {
+    let reason = match h.client().connect(&ConnectTo::new(peer, CONFIG), token) {
+        Err(reason) => reason,
+        Ok(started) => {
+            let mut client = await_ready(h, started, token);
+            client.endpoint.connect(b"").unwrap();
+            await_failure(h, &mut client, token)
+        }
+    };
+    assert_eq!(reason, ConnectFailure::Refused);
 }
 
 /// Takes events of a fabric and lets time pass until `wanted` takes one out.
@@ -97,23 +122,36 @@ pub(super) fn await_event<T>(h: &mut dyn Harness, server: bool, mut wanted: impl
     }
 }
 
-pub(super) fn await_failure(h: &mut dyn Harness, token: Token) -> ConnectFailure {
-    await_event(h, false, |event| match event {
-        Event::Failed { token: of, reason } if of == token => Some(reason),
-        Event::Established { .. } => panic!("established"),
-        _ => None,
-    })
+pub(super) fn await_failure(h: &mut dyn Harness, side: &mut Side, token: Token) -> ConnectFailure {
+    loop {
+        match side.endpoint.outcome() {
+            Some(Ok(_)) => panic!("established"),
+            Some(Err(reason)) => return reason,
+            None => {}
+        }
+        for event in h.client().events(1) {
+            match event {
+                Event::Failed { token: of, reason } if of == token => return reason,
+                Event::Established { .. } => panic!("established"),
+                _ => {}
+            }
+        }
+        assert!(h.turn(), "a failure does not come");
+    }
 }
 
-pub(super) fn await_ready(h: &mut dyn Harness, token: Token) -> Side {
-    let mut endpoint = await_event(h, false, |event| match event {
-        Event::Ready { token: of, endpoint } => {
-            assert_eq!(of, token);
-            Some(endpoint)
-        }
-        Event::Failed { reason, .. } => panic!("no route: {reason:?}"),
-        _ => None,
-    });
+fn await_ready(h: &mut dyn Harness, started: Started, token: Token) -> Side {
+    let mut endpoint = match started {
+        Started::Ready(endpoint) => endpoint,
+        Started::Later => await_event(h, false, |event| match event {
+            Event::Ready { token: of, endpoint } => {
+                assert_eq!(of, token);
+                Some(endpoint)
+            }
+            Event::Failed { reason, .. } => panic!("no route: {reason:?}"),
+            _ => None,
+        }),
+    };
     endpoint.post_receives(endpoint.limits().receive_queue).expect("receives");
     Side::new(endpoint)
 }
@@ -135,8 +173,7 @@ pub(super) fn await_incoming(h: &mut dyn Harness, token: Token) -> Side {
 impl Pair {
     pub(super) fn connected(h: &mut dyn Harness) -> Pair {
         let listening = listen(h);
-        connect(h, &*listening, CLIENT);
-        let mut client = await_ready(h, CLIENT);
+        let mut client = ready(h, &*listening, CLIENT);
         client.endpoint.connect(b"hello").expect("connect");
         let mut server = await_incoming(h, SERVER);
         server.endpoint.accept(b"welcome").expect("accept");
@@ -168,16 +205,18 @@ impl Pair {
     }
 
     fn take_events(&mut self, h: &mut dyn Harness) {
+        for token in [CLIENT, SERVER] {
+            let side = self.named(token);
+            match side.endpoint.outcome() {
+                Some(Ok(private_data)) => side.establish(token, private_data),
+                Some(Err(reason)) => side.failed = Some(reason),
+                None => {}
+            }
+        }
         let events = h.client().events(64).into_iter().chain(h.server().events(64));
         for event in events {
             match event {
-                Event::Established { token, private_data } => {
-                    let side = self.named(token);
-                    side.established = true;
-                    if token == CLIENT {
-                        side.private_data = private_data;
-                    }
-                }
+                Event::Established { token, private_data } => self.named(token).establish(token, private_data),
                 Event::Failed { token, reason } => self.named(token).failed = Some(reason),
                 Event::Disconnected { token } => {
                     let side = self.named(token);

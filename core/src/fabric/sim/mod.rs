@@ -15,10 +15,7 @@ mod traffic;
 mod world;
 
 use core::{net::IpAddr, ops::RangeInclusive};
-use std::{
-    os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
@@ -26,7 +23,7 @@ use endpoint::{SimEndpoint, SimListening};
 pub use random::Random;
 use world::{Notice, World};
 
-use super::{ConnectFailure, ConnectTo, Event, Fabric, FabricKind, ListenOn, Listening, Token};
+use super::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token};
 use crate::{error::Result, sys::descriptor, work::MessageMode};
 
 /// A host of a simulation: one program with one device.
@@ -211,12 +208,8 @@ pub struct SimFabric {
 }
 
 impl Fabric for SimFabric {
-    fn kind(&self) -> FabricKind {
-        FabricKind::Sim
-    }
-
-    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<(), ConnectFailure> {
-        lock(&self.world).connect(self.host, to, token)
+    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
+        lock(&self.world).connect(self.host, to, token).map(|()| Started::Later)
     }
 
     fn cancel(&self, token: Token) {
@@ -228,8 +221,8 @@ impl Fabric for SimFabric {
         Ok(Box::new(SimListening { world: Arc::clone(&self.world), id, local }))
     }
 
-    fn event_fd(&self) -> Option<RawFd> {
-        self.event.as_ref().map(|event| event.as_raw_fd())
+    fn event_fds(&self) -> EventFds {
+        self.event.iter().map(|event| event.as_raw_fd()).collect()
     }
 
     fn events(&self, most: usize) -> Vec<Event> {

@@ -2,6 +2,7 @@ use core::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
+use std::os::fd::RawFd;
 
 use super::*;
 use crate::{
@@ -40,9 +41,9 @@ impl Two {
         self.server.listen(&ListenOn { addr, v6_only: false, backlog: 2, endpoint: CONFIG }, Token(1)).unwrap()
     }
 
-    fn start(&self, token: Token) -> core::result::Result<(), ConnectFailure> {
+    fn start(&self, token: Token) -> core::result::Result<Started, ConnectFailure> {
         let peer = SocketAddr::new(SERVER_IP, 7000);
-        self.client.connect(&ConnectTo { peer, local: None, tos: 0, endpoint: CONFIG }, token)
+        self.client.connect(&ConnectTo::new(peer, CONFIG), token)
     }
 
     fn event(&self, fabric: &SimFabric) -> Event {
@@ -55,7 +56,7 @@ impl Two {
     }
 
     fn ready(&self, token: Token) -> Box<dyn Endpoint> {
-        self.start(token).unwrap();
+        assert!(self.start(token).is_ok());
         let Event::Ready { mut endpoint, .. } = self.event(&self.client) else { panic!("not ready") };
         endpoint.post_receives(8).unwrap();
         endpoint
@@ -257,7 +258,7 @@ fn silent_host_times_out_and_missing_device_has_no_route() {
     two.start(Token(3)).unwrap();
     assert_eq!(two.failure(), ConnectFailure::NoRoute);
     two.sim.without_device(two.hosts.0, true);
-    assert_eq!(two.start(Token(4)), Err(ConnectFailure::NoRoute));
+    assert_eq!(two.start(Token(4)).err(), Some(ConnectFailure::NoRoute));
 }
 
 #[test]

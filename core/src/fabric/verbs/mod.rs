@@ -14,11 +14,11 @@ use core::{
     net::SocketAddr,
     sync::atomic::{AtomicI32, AtomicU64},
 };
-use std::{os::fd::RawFd, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Event, Fabric, FabricKind, ListenOn, Listening, Token},
+    fabric::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
     sys::{clock::Nanos, inside},
 };
 
@@ -91,8 +91,11 @@ pub struct Verbs {
 impl Verbs {
     /// Opens the libraries and the connection manager. Devices that come later are found by a later call only.
     pub fn open() -> core::result::Result<Arc<Verbs>, OpenError> {
-        let libs = libs::get()?;
         let _inside = inside::enter_uncancelled();
+        if !may_have_devices() {
+            return Err(OpenError::NoDevice);
+        }
+        let libs = libs::get()?;
         let mut count = 0;
         // SAFETY: the result is ours to write.
         let list = unsafe { (libs.ibv_get_device_list)(&mut count) };
@@ -109,12 +112,16 @@ impl Verbs {
     }
 }
 
-impl Fabric for Verbs {
-    fn kind(&self) -> FabricKind {
-        FabricKind::Verbs
+/// Whether the kernel knows of a device, or does not say. Asking it is much faster than loading the libraries to ask them.
+fn may_have_devices() -> bool {
+    match std::fs::read_dir("/sys/class/infiniband") {
+        Ok(mut devices) => devices.next().is_some(),
+        Err(_) => !std::path::Path::new("/sys/class").exists(),
     }
+}
 
-    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<(), ConnectFailure> {
+impl Fabric for Verbs {
+    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         let serial = self.shared.serial();
         let id = prepare(&self.shared, to, serial).map_err(event::start_failure)?;
         // The entry must be there before the event can come, so the lock is held over the call, which does not wait.
@@ -123,7 +130,7 @@ impl Fabric for Verbs {
         match resolving.resolve() {
             Ok(()) => {
                 entries.insert(serial, Entry::Resolving(resolving));
-                Ok(())
+                Ok(Started::Later)
             }
             Err(errno) => {
                 drop(entries);
@@ -157,8 +164,8 @@ impl Fabric for Verbs {
         Ok(Box::new(listener))
     }
 
-    fn event_fd(&self) -> Option<RawFd> {
-        Some(self.shared.channel().fd())
+    fn event_fds(&self) -> EventFds {
+        EventFds::from_slice(&[self.shared.channel().fd()])
     }
 
     fn events(&self, most: usize) -> Vec<Event> {
@@ -198,6 +205,10 @@ struct Listener {
 impl Listening for Listener {
     fn local_addr(&self) -> SocketAddr {
         self.id.local_addr()
+    }
+
+    fn owns_port(&self) -> bool {
+        true
     }
 }
 

@@ -57,8 +57,7 @@ impl Engine {
             && wanted <= self.connection.writable() as usize
             && let Some(bytes) = slice.get(skip..skip.saturating_add(wanted))
         {
-            self.endpoint.send_area().write(self.connection.write_at() as usize, bytes)?;
-            self.send(wanted);
+            self.send(bytes)?;
             return Ok(wanted);
         }
         self.write_pieces(from, skip, wanted)
@@ -72,24 +71,57 @@ impl Engine {
             if part == 0 {
                 break;
             }
-            let at = self.connection.write_at() as usize;
-            gather(from, skip + done, part, |offset, bytes| self.endpoint.send_area().write(at + offset, bytes))?;
-            self.send(part);
+            match contiguous(from, skip + done, part) {
+                Some(bytes) => self.send(bytes)?,
+                None => self.send_gathered(from, skip + done, part)?,
+            }
             done += part;
         }
         Ok(done)
     }
 
-    /// Sends what has been put into the send area.
+    /// Sends bytes of the program's, as many as can be posted as one message.
     #[inline(always)]
-    fn send(&mut self, len: usize) {
+    fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        let at = self.connection.write_at() as usize;
+        match self.connection.commit_and_poll(bytes.len() as u32) {
+            Some(work) => {
+                if let Err(errno) = self.endpoint.post_bytes(&work, bytes) {
+                    self.post_failed(errno);
+                }
+            }
+            None => {
+                self.endpoint.send_area().write(at, bytes)?;
+                self.transmit();
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Engine::send`], of bytes that lie in several slices.
+    fn send_gathered(&mut self, from: &[IoSlice<'_>], skip: usize, len: usize) -> Result<()> {
+        let at = self.connection.write_at() as usize;
+        gather(from, skip, len, |offset, bytes| self.endpoint.send_area().write(at + offset, bytes))?;
         match self.connection.commit_and_poll(len as u32) {
             Some(work) => {
                 self.post(core::slice::from_ref(&work));
             }
             None => self.transmit(),
         }
+        Ok(())
     }
+}
+
+/// `len` bytes from `skip` bytes into the slices on, where one slice has them all.
+fn contiguous<'a>(from: &'a [IoSlice<'_>], skip: usize, len: usize) -> Option<&'a [u8]> {
+    let mut skip = skip;
+    for slice in from {
+        if skip < slice.len() {
+            return slice.get(skip..skip.checked_add(len)?);
+        }
+        skip -= slice.len();
+    }
+    None
 }
 
 /// Hands out `len` bytes from `skip` bytes into the slices, piece by piece, with each piece's offset.
@@ -116,6 +148,17 @@ fn gather(from: &[IoSlice<'_>], skip: usize, len: usize, mut put: impl FnMut(usi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finds_what_lies_together() {
+        let slices = [IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cdef")];
+        assert_eq!(contiguous(&slices, 0, 2), Some(&b"ab"[..]));
+        assert_eq!(contiguous(&slices, 2, 4), Some(&b"cdef"[..]));
+        assert_eq!(contiguous(&slices, 3, 2), Some(&b"de"[..]));
+        assert_eq!(contiguous(&slices, 1, 2), None);
+        assert_eq!(contiguous(&slices, 3, 4), None);
+        assert_eq!(contiguous(&slices, 6, 0), None);
+    }
 
     #[test]
     fn gathers_across_slices() {

@@ -12,6 +12,17 @@ use crate::{
 const FAREWELL: Nanos = 2_000_000_000;
 
 impl Stream {
+    /// A turn for a stream that is being connected. [`Care::Forget`]: that has failed.
+    pub(super) fn care_connecting(&self, state: &mut State, now: Nanos) -> Care {
+        self.take_outcome(state);
+        match (state.phase, state.failure, state.deadline) {
+            (Phase::Connecting, Some(_), _) => Care::Forget,
+            (Phase::Connecting, None, Some(deadline)) if now >= deadline => Care::Forget,
+            (Phase::Connecting, None, deadline) => Care::Until(deadline),
+            _ => Care::Release,
+        }
+    }
+
     /// A turn of the service for a stream that is being closed.
     pub(super) fn care_closing(&self, state: &mut State, now: Nanos) -> (Care, Option<Engine>) {
         let deadline = state.deadline.unwrap_or(now);

@@ -5,8 +5,8 @@ use std::{os::fd::RawFd, sync::Arc};
 
 use super::{Phase, State, Stream};
 use crate::{
-    error::Errno,
-    fabric::{ConnectFailure, Endpoint, Event},
+    error::{Errno, Result},
+    fabric::{ConnectFailure, Endpoint, Event, FabricKind},
     log_info, log_trace,
     service::{Care, Handler},
     socket::{account, connect, engine::Engine, wait::Interest},
@@ -17,11 +17,24 @@ use crate::{
 const FIRST_WORD: Nanos = 1_000_000_000;
 
 impl Stream {
-    /// The peer's host is left to the kernel for a while.
-    pub(super) fn remember_silent(&self) {
-        if let Ok((_, Some(peer))) = self.addresses() {
-            connect::remember_silent(peer.ip());
+    /// No fabric has made the connection: it has failed, or the time is over.
+    fn not_connected(self: &Arc<Self>) {
+        let (failure, peer) = match self.state.lock() {
+            Ok(mut state) => {
+                let stopped = state.engine.as_ref().is_some_and(|engine| engine.kind() == FabricKind::Shm);
+                // That a program of this host is stopped says nothing of others there.
+                (state.failure.take(), state.peer.filter(|_| !stopped))
+            }
+            Err(_) => (None, None),
+        };
+        if failure.is_none() {
+            log_trace!("connection {}: nobody answers", self.token.0);
+            if let Some(peer) = peer {
+                connect::remember_silent(peer.ip());
+            }
+            self.service.fabric().cancel(self.token);
         }
+        self.connect_failed(failure.unwrap_or(ConnectFailure::TimedOut));
     }
 
     pub(super) fn connect_failed(self: &Arc<Self>, failure: ConnectFailure) {
@@ -77,29 +90,10 @@ impl Stream {
         let (outcome, accepted) = {
             let Ok(mut state) = self.state.lock() else { return };
             let phase = state.phase;
-            let Some(engine) = state.engine.as_mut() else { return };
-            let outcome = match phase {
-                Phase::Connecting => engine.establish(private_data),
-                Phase::Accepting => {
-                    engine.accepted(self.service.now().saturating_add(FIRST_WORD));
-                    Ok(())
-                }
-                _ => return,
-            };
-            if outcome.is_ok() {
-                account::connected(engine.endpoint().kind(), phase == Phase::Accepting);
-                self.note_endpoint_again(&mut state);
-                if let Some(peer) = state.peer {
-                    log_info!("{peer}: {} over the fabric", if phase == Phase::Accepting { "accepted" } else { "connected" });
-                }
-                state.deadline = None;
-                state.unreported = phase == Phase::Connecting && state.fallback.take().is_some();
-                self.set_phase(&mut state, Phase::Up);
-                self.hand_over(&state);
-            } else {
-                engine.end();
+            if !matches!(phase, Phase::Connecting | Phase::Accepting) {
+                return;
             }
-            (outcome, phase == Phase::Accepting)
+            (self.establish(&mut state, private_data), phase == Phase::Accepting)
         };
         match outcome {
             Ok(()) => {
@@ -110,6 +104,54 @@ impl Stream {
             }
             Err(errno) => self.connect_failed(ConnectFailure::Other(errno)),
         }
+    }
+
+    /// The connection stands, unless the peer's private data makes no sense.
+    fn establish(&self, state: &mut State, private_data: &[u8]) -> Result<()> {
+        let accepted = state.phase == Phase::Accepting;
+        let Some(engine) = state.engine.as_mut() else { return Err(Errno::CONNRESET) };
+        if accepted {
+            engine.accepted(self.service.now().saturating_add(FIRST_WORD));
+        } else if let Err(errno) = engine.establish(private_data) {
+            engine.end();
+            return Err(errno);
+        }
+        let kind = engine.kind();
+        account::connected(kind, accepted);
+        self.note_endpoint_again(state);
+        if let Some(peer) = state.peer {
+            log_info!("{peer}: {} over {kind}", if accepted { "accepted" } else { "connected" });
+        }
+        state.deadline = None;
+        state.unreported = !accepted && state.fallback.take().is_some();
+        self.set_phase(state, Phase::Up);
+        self.hand_over(state);
+        Ok(())
+    }
+
+    /// What has become of the connect, on a fabric whose answer comes to whoever asks first.
+    #[cold]
+    pub(super) fn take_outcome(&self, state: &mut State) {
+        let Some(outcome) = state.engine.as_mut().and_then(|engine| engine.endpoint().outcome()) else { return };
+        let failure = match outcome {
+            Ok(private_data) => self.establish(state, &private_data).err().map(ConnectFailure::Other),
+            Err(failure) => Some(failure),
+        };
+        if failure.is_some() {
+            // What follows wants no lock: the service does it.
+            state.failure = failure;
+            self.service.take_care(self.token);
+        } else {
+            self.sleepers.wake(Interest::all());
+        }
+    }
+
+    /// Whether the answer comes to the thread that waits for it, without the service; that is told then.
+    pub(super) fn waits_for_itself(&self) -> bool {
+        self.state.lock().is_ok_and(|mut state| {
+            state.unattended = state.phase == Phase::Connecting;
+            state.unattended
+        })
     }
 
     /// Waits for accept from now on. Without its listener nobody will ever take it.
@@ -187,10 +229,7 @@ impl Handler for Stream {
             match state.phase {
                 Phase::Closing => self.care_closing(&mut state, now),
                 Phase::Up => (self.care_up(&mut state, now), None),
-                Phase::Connecting => match state.deadline {
-                    Some(deadline) if now >= deadline => (Care::Forget, None),
-                    deadline => (Care::Until(deadline), None),
-                },
+                Phase::Connecting => (self.care_connecting(&mut state, now), None),
                 Phase::Accepting | Phase::Kernel | Phase::Failed => (Care::Release, None),
                 Phase::Closed => (Care::Forget, state.engine.take()),
             }
@@ -198,10 +237,7 @@ impl Handler for Stream {
         drop(engine);
         if matches!(care, Care::Forget) {
             if self.phase() == Phase::Connecting {
-                log_trace!("connection {}: nobody answers", self.token.0);
-                self.remember_silent();
-                self.service.fabric().cancel(self.token);
-                self.connect_failed(ConnectFailure::TimedOut);
+                self.not_connected();
             }
             self.sleepers.wake(Interest::all());
         }
@@ -210,10 +246,10 @@ impl Handler for Stream {
 
     fn event_fd(&self) -> Option<RawFd> {
         let fd = self.event_fd.load(Ordering::Acquire);
-        let watched = self
-            .state
-            .lock()
-            .is_ok_and(|state| state.phase == Phase::Closing || state.engine.as_ref().is_some_and(|engine| engine.wants_to_send()));
+        let watched = self.state.lock().is_ok_and(|state| match state.phase {
+            Phase::Connecting | Phase::Closing => true,
+            _ => state.engine.as_ref().is_some_and(|engine| engine.wants_to_send()),
+        });
         (fd >= 0 && watched).then_some(fd)
     }
 

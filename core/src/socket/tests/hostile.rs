@@ -60,7 +60,7 @@ impl Hostile {
         let fabric = stage.sim.fabric(host);
         let mut listening = None;
         if connects {
-            let to = ConnectTo { peer: ([10, 0, 0, 2], 7).into(), local: Some(addr), tos: 0, endpoint: CONFIG };
+            let to = ConnectTo { local: Some(addr), ..ConnectTo::new(([10, 0, 0, 2], 7).into(), CONFIG) };
             fabric.connect(&to, Token(1)).unwrap();
         } else {
             let on = ListenOn { addr, v6_only: false, backlog: 1, endpoint: CONFIG };

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     error::Result,
     fabric::{
-        ConnectFailure, ConnectTo, Endpoint, Event, Fabric, FabricKind, ListenOn, Listening, Token,
+        ConnectFailure, ConnectTo, Endpoint, Event, EventFds, Fabric, ListenOn, Listening, Started, Token,
         faulty::{Faults, Faulty},
         sim::{Host, Random, Settings, Sim, SimFabric},
     },
@@ -158,7 +158,7 @@ impl Stage {
     }
 
     pub(super) fn connect_to(&mut self, peer: SocketAddr, sizes: Sizes, patience: Nanos) -> core::result::Result<usize, ConnectFailure> {
-        let to = ConnectTo { peer, local: None, tos: 0, endpoint: sizes.endpoint() };
+        let to = ConnectTo::new(peer, sizes.endpoint());
         let stream = Stream::connect(&self.nodes[0].service, &to, sizes, self.now() + patience, None)?;
         let seed = self.random.number();
         self.parties.push((0, Party::new(stream, true, seed)));
@@ -348,11 +348,7 @@ impl FaultyFabric {
 }
 
 impl Fabric for FaultyFabric {
-    fn kind(&self) -> FabricKind {
-        self.inner.kind()
-    }
-
-    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<(), ConnectFailure> {
+    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         self.inner.connect(to, token)
     }
 
@@ -364,8 +360,8 @@ impl Fabric for FaultyFabric {
         self.inner.listen(on, token)
     }
 
-    fn event_fd(&self) -> Option<rustix::fd::RawFd> {
-        self.inner.event_fd()
+    fn event_fds(&self) -> EventFds {
+        self.inner.event_fds()
     }
 
     fn events(&self, most: usize) -> Vec<Event> {

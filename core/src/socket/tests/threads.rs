@@ -98,7 +98,7 @@ fn accept(listener: &Listener) -> Arc<Stream> {
 }
 
 fn connect(service: &Arc<Service>, sizes: Sizes) -> Arc<Stream> {
-    let to = ConnectTo { peer: SocketAddr::from(([10, 0, 0, 2], 7)), local: None, tos: 0, endpoint: sizes.endpoint() };
+    let to = ConnectTo::new(SocketAddr::from(([10, 0, 0, 2], 7)), sizes.endpoint());
     let deadline = clock::deadline(clock::now(), Some(HANG)).unwrap();
     let stream = Stream::connect(service, &to, sizes, deadline, None).unwrap();
     assert_eq!(stream.wait_connected(patience()), Ok(Phase::Up));

@@ -1,0 +1,125 @@
+//! The Unix socket of a connection: rendezvous, the passing of memory, the bell that wakes a sleeping peer, and the sign of its death.
+#![forbid(unsafe_code)]
+
+use core::mem::MaybeUninit;
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    io::{IoSlice, IoSliceMut},
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+    },
+};
+
+use crate::{
+    error::{Errno, Result},
+    sys::descriptor,
+};
+
+/// Connections that may wait for the listener's service thread; the kernel cuts it to net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+const SPACE: usize = rustix::cmsg_space!(ScmRights(1));
+
+fn socket() -> Result<OwnedFd> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+}
+
+fn address(name: &str) -> Result<SocketAddrUnix> {
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+}
+
+/// Listens under a name. EADDRINUSE: somebody else does.
+pub(super) fn listen(name: &str) -> Result<OwnedFd> {
+    let socket = descriptor::lift(socket()?);
+    rustix::net::bind(&socket, &address(name)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Connects to whoever listens under one of the names, in their order. `None`: nobody.
+pub(super) fn connect(names: &[String]) -> Result<Option<OwnedFd>> {
+    let socket = socket()?;
+    for name in names {
+        match rustix::net::connect(&socket, &address(name)?) {
+            Ok(()) => return Ok(Some(descriptor::lift(socket))),
+            // EAGAIN: more connections wait there than the listener's queue takes.
+            Err(Errno::CONNREFUSED | Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(None)
+}
+
+/// The next connection of a listener; `None`: there is none.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> Option<OwnedFd> {
+    rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok().map(descriptor::lift)
+}
+
+/// The user at the other end, when it connected or began to listen.
+pub(super) fn peer_uid(channel: BorrowedFd<'_>) -> Option<u32> {
+    sockopt::socket_peercred(channel).ok().map(|peer| peer.uid.as_raw())
+}
+
+/// Sends a message, and a file with it.
+pub(super) fn send(channel: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
+    if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&files)) {
+        return Err(Errno::NOBUFS);
+    }
+    rustix::net::sendmsg(channel, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Receives a message of at most `bytes.len()` bytes, and a file if one came with it. EAGAIN: there is none yet. A length of 0: the end.
+/// More files than one are closed.
+pub(super) fn receive(channel: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = rustix::net::recvmsg(channel, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)?;
+    let mut file = None;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(files) = message {
+            file = files.last();
+        }
+    }
+    Ok((received.bytes, file))
+}
+
+/// Rings: the channel of the peer becomes readable. EAGAIN: it is, and has been for long.
+#[inline]
+pub(super) fn ring(channel: BorrowedFd<'_>) -> Result<()> {
+    match rustix::net::send(channel, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// What taking a bell off a channel found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bell {
+    Rung,
+    Silent,
+    /// The peer has ended the connection, or is dead.
+    End,
+}
+
+/// Takes one ring off.
+#[inline]
+pub(super) fn take_ring(channel: BorrowedFd<'_>) -> Bell {
+    let mut byte = [0_u8; 1];
+    match rustix::net::recv(channel, &mut byte, RecvFlags::DONTWAIT) {
+        Ok((0, _)) => Bell::End,
+        Ok(_) => Bell::Rung,
+        Err(Errno::AGAIN | Errno::INTR) => Bell::Silent,
+        Err(_) => Bell::End,
+    }
+}
+
+/// Both ends learn that it is over, whoever else holds the descriptor.
+pub(super) fn end(channel: impl AsFd) {
+    let _ = rustix::net::shutdown(channel, Shutdown::Both);
+}

@@ -1,0 +1,521 @@
+//! One end of a connection: an RDMA write is a copy into the peer's mapping, a message an entry in its ring.
+//!
+//! Lives behind the engine lock of its stream (DESIGN: lock 4), as every endpoint.
+#![forbid(unsafe_code)]
+
+use core::{cell::OnceCell, net::SocketAddr};
+use std::{collections::VecDeque, os::fd::RawFd, sync::Arc};
+
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+
+use super::{
+    channel::{self, Bell},
+    event::Shared,
+    greeting::{BYTES, Greeting, Verdict},
+    memory::{Entry, Memory, Own},
+};
+use crate::{
+    error::{Errno, Result},
+    fabric::{ConnectFailure, Endpoint, EndpointConfig, EndpointLimits, FabricKind, Outcome, Region, Token},
+    log_debug,
+    work::{Completion, ExposedMemory, MessageMode, Operation, Payload, TransportError, WorkRequest},
+};
+
+/// Rings that a peer may send besides those that were asked for: some cross with what they answer.
+const NEEDLESS_RINGS: u32 = 64;
+
+/// How far the connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Active side, before the request.
+    New,
+    /// Active side: the answer is awaited.
+    Requested,
+    /// Passive side, before the answer.
+    Asked,
+    /// Passive side, answered, and nobody was told yet.
+    Answered,
+    /// Data can flow.
+    Up,
+    /// Ended from this side.
+    Ended,
+}
+
+/// See the module.
+pub(super) struct ShmEndpoint {
+    shared: Arc<Shared>,
+    channel: OwnedFd,
+    /// Its name at [`Shared`].
+    id: u64,
+    token: Token,
+    stage: Stage,
+    passive: bool,
+    own: Own,
+    peer: Option<Memory>,
+    /// Made when something has to wait in it.
+    send_area: OnceCell<Region>,
+    send_bytes: u32,
+    limits: EndpointLimits,
+    client: SocketAddr,
+    server: SocketAddr,
+    /// Receives posted in all, and messages taken, modulo 2^32.
+    posted: u32,
+    taken: u32,
+    /// Messages put into the peer's ring, and receives that it has posted as far as is known, modulo 2^32.
+    put: u32,
+    peer_posted: u32,
+    /// Wait for the peer's receives, in order.
+    waiting: VecDeque<WorkRequest>,
+    /// The latest signaled request that is done and was not reported.
+    done: Option<u64>,
+    broken: Option<Broken>,
+    /// The peer is gone; what it has sent can still be taken.
+    hung_up: bool,
+    /// Rings that were asked for and did not come, and those that came without having been asked for.
+    rings_due: u32,
+    needless_rings: u32,
+}
+
+/// A connection that is broken, and whether that was reported.
+#[derive(Clone, Copy)]
+struct Broken {
+    error: TransportError,
+    reported: bool,
+}
+
+/// What an endpoint is made of.
+pub(super) struct Parts {
+    pub(super) shared: Arc<Shared>,
+    pub(super) channel: OwnedFd,
+    pub(super) own: Own,
+    /// Passive side: the peer's memory, and it has asked.
+    pub(super) peer: Option<Memory>,
+    pub(super) client: SocketAddr,
+    pub(super) server: SocketAddr,
+    pub(super) token: Token,
+}
+
+impl ShmEndpoint {
+    pub(super) fn new(parts: Parts, config: &EndpointConfig) -> Self {
+        let passive = parts.peer.is_some();
+        let id = parts.shared.id();
+        ShmEndpoint {
+            shared: parts.shared,
+            channel: parts.channel,
+            id,
+            token: parts.token,
+            stage: if passive { Stage::Asked } else { Stage::New },
+            passive,
+            own: parts.own,
+            peer: parts.peer,
+            send_area: OnceCell::new(),
+            send_bytes: config.send_bytes,
+            limits: EndpointLimits {
+                send_queue: config.send_queue,
+                receive_queue: config.receive_queue,
+                inline: 0,
+                mode: MessageMode::Immediate,
+            },
+            client: parts.client,
+            server: parts.server,
+            posted: 0,
+            taken: 0,
+            put: 0,
+            peer_posted: 0,
+            waiting: VecDeque::new(),
+            done: None,
+            broken: None,
+            hung_up: false,
+            rings_due: 0,
+            needless_rings: 0,
+        }
+    }
+
+    fn greet(&mut self, verdict: Verdict, private_data: &[u8]) -> Result<()> {
+        let memory = self.own.memory();
+        let greeting = Greeting {
+            verdict,
+            key: memory.key(),
+            layout: memory.layout(),
+            client: self.client,
+            server: self.server,
+            private_data: private_data.to_vec(),
+        };
+        let file = if verdict == Verdict::Refused { None } else { self.own.take_file() };
+        channel::send(self.channel.as_fd(), &greeting.to_bytes(), file.as_ref().map(AsFd::as_fd))
+    }
+
+    /// The connection stands: its end is watched for from now on.
+    fn up(&mut self) {
+        self.stage = Stage::Up;
+        self.shared.watch(&self.channel, self.id, self.token);
+    }
+
+    /// The listener's answer, if it has come.
+    fn answer(&mut self) -> Option<Outcome> {
+        let mut bytes = [0; BYTES + 1];
+        let (len, file) = match channel::receive(self.channel.as_fd(), &mut bytes) {
+            Err(Errno::AGAIN | Errno::INTR) => return None,
+            Err(_) | Ok((0, _)) => return Some(Err(ConnectFailure::Refused)),
+            Ok(received) => received,
+        };
+        let greeting = bytes.get(..len).and_then(Greeting::parse);
+        let Some(greeting) = greeting.filter(|greeting| greeting.verdict != Verdict::Request) else {
+            return Some(Err(ConnectFailure::Other(Errno::PROTO)));
+        };
+        if greeting.verdict == Verdict::Refused {
+            return Some(Err(ConnectFailure::Refused));
+        }
+        let memory = file.ok_or(Errno::PROTO).and_then(|file| Memory::of_peer(file.as_fd(), greeting.layout, greeting.key));
+        match memory {
+            Ok(memory) => {
+                self.peer = Some(memory);
+                self.up();
+                Some(Ok(greeting.private_data))
+            }
+            Err(errno) => {
+                log_debug!("{}: the memory that came with the answer is of no use: {errno}", self.server);
+                Some(Err(ConnectFailure::Other(errno)))
+            }
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, error: TransportError) {
+        if self.broken.is_none() {
+            self.broken = Some(Broken { error, reported: false });
+            self.waiting.clear();
+        }
+    }
+
+    /// Carries a request out. False: it has to wait for the peer to post receives.
+    #[inline(always)]
+    fn carry_out(&mut self, request: &WorkRequest, bytes: Option<&[u8]>) -> bool {
+        let (to, message) = match request.operation {
+            Operation::Write { to } => (to, None),
+            Operation::WriteWithImmediate { to, immediate } => (to, Some(immediate)),
+            Operation::Send => {
+                self.fail(TransportError::Other(0));
+                return true;
+            }
+        };
+        if message.is_some() && self.peer_posted == self.put && !self.peer_has_posted() {
+            return false;
+        }
+        let Some(peer) = &self.peer else {
+            self.fail(TransportError::Flushed);
+            return true;
+        };
+        let written = match (bytes, &request.payload) {
+            (Some(bytes), _) => peer.write(to, bytes),
+            (None, Payload::Empty) => true,
+            (None, Payload::Bytes { bytes, len }) => peer.write(to, bytes.get(..usize::from(*len)).unwrap_or(bytes)),
+            (None, Payload::SendArea { offset, len }) => peer.write_from(to, self.send_area(), *offset, *len),
+        };
+        if !written {
+            self.fail(TransportError::RemoteAccess);
+            return true;
+        }
+        if let Some(message) = message {
+            self.put = self.put.wrapping_add(1);
+            peer.put(self.put, message);
+        }
+        if request.signaled {
+            self.done = Some(request.id);
+        }
+        true
+    }
+
+    /// Whether the peer has posted receives for more messages. If not, it will ring when it has.
+    #[inline(never)]
+    fn peer_has_posted(&mut self) -> bool {
+        if !self.look_at_posted() {
+            if let Some(peer) = &self.peer {
+                peer.starve();
+            }
+            self.look_at_posted();
+        }
+        self.peer_posted != self.put
+    }
+
+    fn look_at_posted(&mut self) -> bool {
+        let Some(peer) = &self.peer else { return false };
+        let (posted, entries) = (peer.posted(), peer.layout().entries());
+        if posted.wrapping_sub(self.put) > entries {
+            // It has taken back what it had said.
+            self.fail(TransportError::Other(0));
+            return false;
+        }
+        self.peer_posted = posted;
+        posted != self.put
+    }
+
+    /// Wakes the peer if it sleeps.
+    #[inline(always)]
+    fn ring(&mut self) {
+        if self.peer.as_ref().is_some_and(Memory::take_armed) {
+            self.ring_now();
+        }
+    }
+
+    #[inline(never)]
+    fn ring_now(&mut self) {
+        if channel::ring(self.channel.as_fd()).is_err() {
+            self.hung_up = true;
+        }
+    }
+
+    /// Carries out what has waited, as far as that is possible now.
+    #[cold]
+    fn go_on(&mut self) {
+        let mut some = false;
+        while let Some(request) = self.waiting.front().copied() {
+            if !self.carry_out(&request, None) {
+                break;
+            }
+            some = true;
+            self.waiting.pop_front();
+        }
+        if some {
+            self.ring();
+        }
+    }
+
+    /// After the end nothing is carried out: whoever posts learns it from a completion.
+    #[cold]
+    fn post_in_vain(&mut self) {
+        if let Some(broken) = &mut self.broken {
+            // Each request is flushed; one completion says it for all that were posted since the last.
+            *broken = Broken { error: if broken.reported { TransportError::Flushed } else { broken.error }, reported: false };
+        } else {
+            self.fail(TransportError::Flushed);
+        }
+    }
+
+    #[inline]
+    fn is_up(&self) -> bool {
+        matches!(self.stage, Stage::Answered | Stage::Up) && self.broken.is_none()
+    }
+
+    /// The next completion that is not a message.
+    #[inline]
+    fn other_completion(&mut self) -> Option<Completion> {
+        if let Some(id) = self.done.take() {
+            return Some(Completion::Sent { id });
+        }
+        match &mut self.broken {
+            Some(broken) if !broken.reported => {
+                broken.reported = true;
+                Some(Completion::Failed(broken.error))
+            }
+            _ => None,
+        }
+    }
+
+    /// The next message, if a receive is posted for it.
+    #[inline]
+    fn message(&mut self) -> Option<Completion> {
+        if self.taken == self.posted {
+            return None;
+        }
+        let next = self.taken.wrapping_add(1);
+        match self.own.memory().get(next) {
+            Entry::Message(message) => {
+                self.taken = next;
+                Some(Completion::Received { message })
+            }
+            Entry::Empty => None,
+            Entry::Nonsense => {
+                log_debug!("{:?}: nonsense in the ring", self.token);
+                self.fail(TransportError::Other(0));
+                None
+            }
+        }
+    }
+
+    fn count_ring(&mut self) {
+        match self.rings_due.checked_sub(1) {
+            Some(due) => self.rings_due = due,
+            None => {
+                self.needless_rings += 1;
+                if self.needless_rings > NEEDLESS_RINGS {
+                    log_debug!("{:?}: the peer rings without end", self.token);
+                    self.fail(TransportError::Other(0));
+                }
+            }
+        }
+    }
+}
+
+impl Endpoint for ShmEndpoint {
+    fn kind(&self) -> FabricKind {
+        FabricKind::Shm
+    }
+
+    fn limits(&self) -> EndpointLimits {
+        self.limits
+    }
+
+    fn set_token(&mut self, token: Token) {
+        self.token = token;
+        self.shared.rename(self.id, token);
+    }
+
+    fn connect(&mut self, private_data: &[u8]) -> Result<()> {
+        if self.stage != Stage::New {
+            return Err(Errno::INVAL);
+        }
+        self.greet(Verdict::Request, private_data)?;
+        self.stage = Stage::Requested;
+        // While the peer makes its memory there is time to make some for the next connection.
+        self.shared.refill(self.own.memory().layout());
+        Ok(())
+    }
+
+    fn accept(&mut self, private_data: &[u8]) -> Result<()> {
+        if self.stage != Stage::Asked {
+            return Err(Errno::INVAL);
+        }
+        self.greet(Verdict::Accepted, private_data)?;
+        self.up();
+        self.stage = Stage::Answered;
+        self.shared.refill(self.own.memory().layout());
+        Ok(())
+    }
+
+    fn reject(&mut self) {
+        if self.stage == Stage::Asked {
+            let _ = self.greet(Verdict::Refused, &[]);
+        }
+        self.disconnect();
+    }
+
+    fn outcome(&mut self) -> Option<Outcome> {
+        match self.stage {
+            Stage::Requested => self.answer(),
+            Stage::Answered => {
+                self.stage = Stage::Up;
+                Some(Ok(Vec::new()))
+            }
+            Stage::New | Stage::Asked | Stage::Up | Stage::Ended => None,
+        }
+    }
+
+    fn disconnect(&mut self) {
+        if self.stage != Stage::Ended {
+            self.stage = Stage::Ended;
+            channel::end(&self.channel);
+        }
+    }
+
+    fn post_sends(&mut self, work: &[WorkRequest]) -> Result<()> {
+        for request in work {
+            if !self.is_up() {
+                self.post_in_vain();
+            } else if !self.waiting.is_empty() || !self.carry_out(request, None) {
+                self.waiting.push_back(*request);
+            }
+        }
+        self.ring();
+        Ok(())
+    }
+
+    #[inline]
+    fn post_bytes(&mut self, request: &WorkRequest, bytes: &[u8]) -> Result<()> {
+        if self.is_up() && self.waiting.is_empty() && self.carry_out(request, Some(bytes)) {
+            self.ring();
+            return Ok(());
+        }
+        if let Payload::SendArea { offset, .. } = request.payload {
+            self.send_area().write(offset as usize, bytes)?;
+        }
+        self.post_sends(core::slice::from_ref(request))
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn post_receives(&mut self, count: u32) -> Result<()> {
+        self.posted = self.posted.wrapping_add(count);
+        if self.own.memory().post(self.posted) {
+            self.ring();
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        if !self.waiting.is_empty() {
+            self.go_on();
+        }
+        let mut count = 0;
+        for slot in out.iter_mut() {
+            let Some(next) = self.message() else { break };
+            *slot = next;
+            count += 1;
+        }
+        if self.hung_up && count < out.len() {
+            self.fail(TransportError::Flushed);
+        }
+        for slot in out.iter_mut().skip(count) {
+            let Some(next) = self.other_completion() else { break };
+            *slot = next;
+            count += 1;
+        }
+        count
+    }
+
+    fn arm(&mut self) -> Result<()> {
+        self.rings_due = self.rings_due.saturating_add(1);
+        self.own.memory().arm();
+        Ok(())
+    }
+
+    fn event_fd(&self) -> Option<RawFd> {
+        Some(self.channel.as_raw_fd())
+    }
+
+    fn clear_events(&mut self) {
+        // Before it stands, what comes is the answer.
+        if matches!(self.stage, Stage::Answered | Stage::Up | Stage::Ended) {
+            match channel::take_ring(self.channel.as_fd()) {
+                Bell::Rung => self.count_ring(),
+                Bell::Silent => {}
+                Bell::End => self.hung_up = true,
+            }
+        }
+    }
+
+    fn exposed(&self) -> ExposedMemory {
+        self.own.memory().layout().exposed(self.own.memory().key())
+    }
+
+    fn receive_area(&self) -> &Region {
+        self.own.receive()
+    }
+
+    fn send_area(&self) -> &Region {
+        // Where there is no memory for it, the empty region refuses what is written.
+        self.send_area.get_or_init(|| Region::new(self.send_bytes as usize).unwrap_or_default())
+    }
+
+    fn target_area(&self) -> &Region {
+        self.own.targets()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        if self.passive { self.server } else { self.client }
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        if self.passive { self.client } else { self.server }
+    }
+}
+
+impl Drop for ShmEndpoint {
+    fn drop(&mut self) {
+        self.shared.unwatch(self.id);
+        // Children of the program may hold the descriptor too.
+        self.disconnect();
+    }
+}

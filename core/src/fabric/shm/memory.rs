@@ -1,0 +1,298 @@
+//! The memory of one end that its peer may write: a sealed memory file, mapped by both.
+//!
+//! | offset | what | written by |
+//! |---|---|---|
+//! | 0 | `armed`: the owner wants to be woken at the next message | owner, taken back by the peer |
+//! | 4 | `starved`: the peer waits for receives to be posted | peer, taken back by the owner |
+//! | 64 | `posted`: how many receives the owner has posted, modulo 2^32 | owner |
+//! | 128 | ring of messages, 8 bytes each: its number, modulo 2^32, above the message | peer |
+//! | | target list and iomap table | peer |
+//! | next page | receive area | peer |
+//!
+//! The peer can write anything anywhere at any time. So the owner never reads back what it has written itself, reads each entry once,
+//! and the length of the file is sealed: who makes it shorter would kill those that look at it (SIGBUS).
+
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{MemfdFlags, SealFlags},
+    process::{Resource, getrlimit},
+};
+
+use crate::{
+    error::{Errno, Result},
+    fabric::{EndpointConfig, Region},
+    sys::descriptor,
+    wire::Sge,
+    work::{ExposedMemory, RemoteAddress},
+};
+
+const ARMED: usize = 0;
+const STARVED: usize = 4;
+const POSTED: usize = 64;
+const RING: usize = 128;
+/// Bytes of a ring entry.
+const ENTRY: usize = 8;
+/// The areas start at cache lines, the receive area at a page (of any architecture).
+const LINE: u32 = 64;
+const PAGE: u32 = 65_536;
+
+/// Sizes that a peer may announce: those that socket options can ask for.
+const MOST_ENTRIES: u32 = 1 << 17;
+const MOST_BYTES: u32 = 1 << 30;
+
+/// tmpfs, to which memory files belong; others (huge pages) can fail to give a page that was promised.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Where what is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    entries: u32,
+    targets: u32,
+    receive: u32,
+}
+
+impl Layout {
+    /// `None`: more than anybody needs, or a ring whose size is not a power of two.
+    pub(super) fn new(entries: u32, targets: u32, receive: u32) -> Option<Self> {
+        let fits = entries.is_power_of_two() && entries <= MOST_ENTRIES && targets <= MOST_BYTES && (1..=MOST_BYTES).contains(&receive);
+        fits.then_some(Layout { entries, targets, receive })
+    }
+
+    pub(super) fn of(config: &EndpointConfig) -> Result<Self> {
+        let entries = config.receive_queue.max(1).checked_next_power_of_two().ok_or(Errno::INVAL)?;
+        Layout::new(entries, config.target_bytes, config.receive_bytes).ok_or(Errno::INVAL)
+    }
+
+    /// Entries of the ring, a power of two.
+    pub(super) fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Bytes of the target list and the iomap table.
+    pub(super) fn targets(&self) -> u32 {
+        self.targets
+    }
+
+    /// Bytes of the receive area.
+    pub(super) fn receive(&self) -> u32 {
+        self.receive
+    }
+
+    fn targets_at(&self) -> u32 {
+        (RING as u32 + self.entries * ENTRY as u32).next_multiple_of(LINE)
+    }
+
+    fn receive_at(&self) -> u32 {
+        let end = self.targets_at() + self.targets;
+        // Small rings share the first pages with the areas: 4 KiB are enough where pages are that small.
+        if end <= 4096 { 4096 } else { end.next_multiple_of(PAGE) }
+    }
+
+    /// Bytes of it all: less than 2^32, as each part is at most 2^30.
+    pub(super) fn len(&self) -> usize {
+        self.receive_at() as usize + self.receive as usize
+    }
+
+    /// What the owner exposes under `key`. Addresses are offsets: nobody learns where anything is mapped.
+    pub(super) fn exposed(&self, key: u32) -> ExposedMemory {
+        let sge = |at: u32, length: u32| Sge { addr: u64::from(at), key, length };
+        ExposedMemory { receive: sge(self.receive_at(), self.receive), targets: sge(self.targets_at(), self.targets) }
+    }
+}
+
+/// One end's view of a memory file: its own, or its peer's.
+pub(super) struct Memory {
+    region: Region,
+    layout: Layout,
+    key: u32,
+}
+
+impl Memory {
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    pub(super) fn key(&self) -> u32 {
+        self.key
+    }
+
+    #[inline(always)]
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        static NOWHERE: AtomicU32 = AtomicU32::new(0);
+        // Every layout has these words.
+        self.region.word(offset).unwrap_or(&NOWHERE)
+    }
+
+    /// Owner: wants to be woken. A look at the ring must follow.
+    #[inline]
+    pub(super) fn arm(&self) {
+        self.word(ARMED).store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Peer: whether the owner wanted to be woken, after something was put into its memory. Says so once.
+    #[inline(always)]
+    pub(super) fn take_armed(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.word(ARMED).load(Ordering::Relaxed) != 0 && self.word(ARMED).swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// Peer: waits for receives. A look at [`Memory::posted`] must follow.
+    pub(super) fn starve(&self) {
+        self.word(STARVED).store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Owner: so many receives were posted in all. True: the peer waits for them.
+    pub(super) fn post(&self, posted: u32) -> bool {
+        self.word(POSTED).store(posted, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.word(STARVED).load(Ordering::Relaxed) != 0 && self.word(STARVED).swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// Peer: how many receives were posted in all.
+    pub(super) fn posted(&self) -> u32 {
+        self.word(POSTED).load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn slot(&self, number: u32) -> usize {
+        RING + ENTRY * (number & (self.layout.entries - 1)) as usize
+    }
+
+    /// Peer: puts the message of this number into the ring. What was written before is there for whoever sees it.
+    #[inline(always)]
+    pub(super) fn put(&self, number: u32, message: u32) {
+        if let Some(entry) = self.region.long(self.slot(number)) {
+            entry.store(u64::from(number) << 32 | u64::from(message), Ordering::Release);
+        }
+    }
+
+    /// Owner: the message of this number, if it is there.
+    #[inline(always)]
+    pub(super) fn get(&self, number: u32) -> Entry {
+        let entry = self.region.long(self.slot(number)).map_or(0, |entry| entry.load(Ordering::Acquire));
+        let found = (entry >> 32) as u32;
+        if found == number {
+            Entry::Message(entry as u32)
+        } else if found == number.wrapping_sub(self.layout.entries) || entry == 0 {
+            Entry::Empty
+        } else {
+            Entry::Nonsense
+        }
+    }
+
+    /// Peer: copies bytes to an address of the owner's. False: that is not memory that it exposes.
+    #[inline(always)]
+    pub(super) fn write(&self, to: RemoteAddress, bytes: &[u8]) -> bool {
+        self.offset(to).is_some_and(|at| self.region.write(at, bytes).is_ok())
+    }
+
+    /// As [`Memory::write`], of `len` bytes at `offset` of `from`.
+    pub(super) fn write_from(&self, to: RemoteAddress, from: &Region, offset: u32, len: u32) -> bool {
+        self.offset(to).is_some_and(|at| from.copy_to(offset as usize, len as usize, &self.region, at).is_ok())
+    }
+
+    #[inline(always)]
+    fn offset(&self, to: RemoteAddress) -> Option<usize> {
+        let exposed = to.key == self.key && to.addr >= u64::from(self.layout.targets_at());
+        if exposed { usize::try_from(to.addr).ok() } else { None }
+    }
+
+    /// Maps what a peer has handed over. Fails where its length can change, or is not what `layout` needs.
+    pub(super) fn of_peer(file: BorrowedFd<'_>, layout: Layout, key: u32) -> Result<Self> {
+        let seals = rustix::fs::fcntl_get_seals(file)?;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err(Errno::PERM);
+        }
+        if rustix::fs::fstatfs(file)?.f_type as u64 != TMPFS_MAGIC {
+            return Err(Errno::PERM);
+        }
+        let size = rustix::fs::fstat(file)?.st_size;
+        if usize::try_from(size) != Ok(layout.len()) {
+            return Err(Errno::INVAL);
+        }
+        Ok(Memory { region: Region::shared(file, layout.len())?, layout, key })
+    }
+}
+
+/// What a place of the ring holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Nothing new.
+    Empty,
+    /// The message.
+    Message(u32),
+    /// Something that no peer writes which keeps to the rules.
+    Nonsense,
+}
+
+/// The own memory of an end, with its file until that has been handed over.
+pub(super) struct Own {
+    // The windows go first: they must not outlive what they look at.
+    receive: Region,
+    targets: Region,
+    memory: Memory,
+    file: Option<OwnedFd>,
+}
+
+impl Own {
+    /// Makes the memory that `layout` describes, all zeros.
+    pub(super) fn new(layout: Layout, key: u32) -> Result<Self> {
+        let file = sealed_file(layout.len())?;
+        let memory = Memory { region: Region::shared(file.as_fd(), layout.len())?, layout, key };
+        let (targets_at, receive_at) = (layout.targets_at() as usize, layout.receive_at() as usize);
+        // SAFETY: the windows are dropped before the region (the order of the fields).
+        let targets = unsafe { memory.region.window(targets_at, layout.targets as usize) }?;
+        // SAFETY: as above.
+        let receive = unsafe { memory.region.window(receive_at, layout.receive as usize) }?;
+        Ok(Own { receive, targets, memory, file: Some(file) })
+    }
+
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(super) fn receive(&self) -> &Region {
+        &self.receive
+    }
+
+    pub(super) fn targets(&self) -> &Region {
+        &self.targets
+    }
+
+    /// The file, to be handed over once.
+    pub(super) fn take_file(&mut self) -> Option<OwnedFd> {
+        self.file.take()
+    }
+
+    /// It will be used later: its file makes room for the program's descriptors.
+    pub(super) fn lay_aside(mut self) -> Self {
+        self.file = self.file.map(descriptor::lift);
+        self
+    }
+}
+
+fn sealed_file(len: usize) -> Result<OwnedFd> {
+    let bytes = u64::try_from(len).map_err(|_| Errno::FBIG)?;
+    // setrlimit(2), RLIMIT_FSIZE: "Attempts to extend a file beyond this limit result in delivery of a SIGXFSZ signal."
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < bytes) {
+        return Err(Errno::FBIG);
+    }
+    let file = memory_file()?;
+    rustix::fs::ftruncate(&file, bytes)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+fn memory_file() -> Result<OwnedFd> {
+    const NAME: &str = "rsocket";
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // memfd_create(2): MFD_NOEXEC_SEAL is of Linux 6.3; where vm.memfd_noexec is 2 nothing else is allowed.
+    match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
+        made => made,
+    }
+}

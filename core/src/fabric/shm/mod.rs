@@ -1,0 +1,171 @@
+//! Shared memory, for a peer in the same network namespace: no device, no daemon, nothing left behind.
+//!
+//! A listener also listens on an abstract Unix socket (`name`). Who finds it there sends a request and gets an answer (`greeting`); with
+//! each goes a sealed memory file that the other end may write (`memory`). The socket stays: it wakes a sleeping peer and tells of its
+//! end (`channel`). `endpoint` is one end of a connection, `event` what they share.
+//!
+//! Nothing here blocks. A client connects within its own call, so that its [`Fabric::connect`] gives an endpoint at once and the answer
+//! comes as [`Endpoint::outcome`](super::Endpoint::outcome).
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{os::fd::RawFd, sync::Arc};
+
+use rustix::{
+    fd::AsFd,
+    net::{AddressFamily, SocketFlags, SocketType, getsockname},
+};
+
+use crate::{
+    config,
+    error::{Errno, Result},
+    fabric::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
+    log_debug,
+    sys::descriptor,
+};
+
+mod channel;
+mod endpoint;
+mod event;
+mod greeting;
+mod memory;
+mod name;
+#[cfg(test)]
+mod tests;
+
+use endpoint::{Parts, ShmEndpoint};
+use event::{Rendezvous, Shared};
+use memory::Layout;
+
+/// Ports that a client is given where the kernel has none for it: its default range (ip(7), ip_local_port_range).
+const PORTS: core::ops::RangeInclusive<u16> = 32_768..=60_999;
+/// Names that are tried for a listener that has no port.
+const PORT_TRIES: usize = 100;
+
+/// The fabric of shared memory.
+pub struct Shm {
+    shared: Arc<Shared>,
+}
+
+impl Shm {
+    /// Makes it; EMFILE and the like where that is not possible.
+    pub fn open() -> Result<Arc<Shm>> {
+        Ok(Arc::new(Shm { shared: Arc::new(Shared::new(config::get().shm_any_uid)?) }))
+    }
+
+    fn port(&self) -> u16 {
+        let many = PORTS.end() - PORTS.start() + 1;
+        // A multiplicative hash of a counter: far apart, and only after a long time the same.
+        PORTS.start() + (self.shared.key().wrapping_mul(0x9e37_79b1) >> 16) as u16 % many
+    }
+
+    /// The client's address. Where it has no port yet, the kernel's socket is bound: so nobody else gets that port.
+    fn client_addr(&self, to: &ConnectTo, source: IpAddr) -> SocketAddr {
+        let bound = to.local.filter(|local| local.port() != 0);
+        let ip = to.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified()).unwrap_or(source);
+        let port = bound.map(|bound| bound.port()).or_else(|| reserve(to.kernel?, ip)).unwrap_or_else(|| self.port());
+        let mut addr = to.peer;
+        addr.set_ip(ip);
+        addr.set_port(port);
+        addr
+    }
+}
+
+/// The address that the kernel connects from, if `peer` is an address of this host. (A packet to oneself comes from where it goes.)
+fn source_on_this_host(peer: SocketAddr) -> Option<IpAddr> {
+    match peer.ip() {
+        IpAddr::V4(ip) if ip.is_loopback() => return Some(Ipv4Addr::LOCALHOST.into()),
+        ip if ip.is_loopback() => return Some(ip),
+        _ => {}
+    }
+    let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let probe = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
+    // udp(7): connecting sends nothing, but chooses the source address.
+    rustix::net::connect(&probe, &peer).ok()?;
+    let source = SocketAddr::try_from(getsockname(&probe).ok()?).ok()?;
+    (source.ip() == peer.ip()).then_some(peer.ip())
+}
+
+/// Binds the program's socket to a port of the kernel's choice.
+fn reserve(kernel: RawFd, ip: IpAddr) -> Option<u16> {
+    let socket = descriptor::borrow(kernel)?;
+    let named = SocketAddr::try_from(getsockname(socket).ok()?).ok()?;
+    if named.port() == 0 {
+        let ip = match ip {
+            IpAddr::V4(ip) if named.is_ipv6() => IpAddr::V6(ip.to_ipv6_mapped()),
+            ip => ip,
+        };
+        rustix::net::bind(socket, &SocketAddr::new(ip, 0)).ok()?;
+    }
+    let port = SocketAddr::try_from(getsockname(socket).ok()?).ok()?.port();
+    (port != 0).then_some(port)
+}
+
+impl Fabric for Shm {
+    fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
+        let source = source_on_this_host(to.peer).ok_or(ConnectFailure::NoRoute)?;
+        let channel = match channel::connect(&name::candidates(to.peer)) {
+            Ok(channel) => channel.ok_or(ConnectFailure::Refused)?,
+            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(ConnectFailure::Limit(errno)),
+            Err(errno) => return Err(ConnectFailure::Other(errno)),
+        };
+        let uid = channel::peer_uid(channel.as_fd());
+        if !self.shared.lets_in(uid) {
+            log_debug!("{}: left to others: the listener is user {uid:?}'s", to.peer);
+            return Err(ConnectFailure::Refused);
+        }
+        let own = Layout::of(&to.endpoint).and_then(|layout| self.shared.memory(layout)).map_err(ConnectFailure::Limit)?;
+        let client = self.client_addr(to, source);
+        let parts = Parts { shared: Arc::clone(&self.shared), channel, own, peer: None, client, server: to.peer, token };
+        Ok(Started::Ready(Box::new(ShmEndpoint::new(parts, &to.endpoint))))
+    }
+
+    fn cancel(&self, _token: Token) {
+        // Whoever has the endpoint drops it.
+    }
+
+    fn listen(&self, on: &ListenOn, token: Token) -> Result<Box<dyn Listening>> {
+        let mut addr = on.addr;
+        let mut socket = Err(Errno::ADDRINUSE);
+        for _ in 0..PORT_TRIES {
+            if on.addr.port() == 0 {
+                addr.set_port(self.port());
+            }
+            socket = channel::listen(&name::of_listener(addr, on.v6_only));
+            if on.addr.port() != 0 || !matches!(socket, Err(Errno::ADDRINUSE)) {
+                break;
+            }
+        }
+        let rendezvous = Arc::new(Rendezvous { socket: socket?, token, addr, v6_only: on.v6_only, endpoint: on.endpoint });
+        let id = self.shared.listen(&rendezvous)?;
+        Ok(Box::new(Listener { rendezvous, id, shared: Arc::clone(&self.shared) }))
+    }
+
+    fn event_fds(&self) -> EventFds {
+        EventFds::from_slice(&[self.shared.event_fd()])
+    }
+
+    fn events(&self, most: usize) -> Vec<Event> {
+        self.shared.take_events(most)
+    }
+}
+
+/// A listening socket, until it is dropped.
+struct Listener {
+    rendezvous: Arc<Rendezvous>,
+    id: u64,
+    shared: Arc<Shared>,
+}
+
+impl Listening for Listener {
+    fn local_addr(&self) -> SocketAddr {
+        self.rendezvous.addr
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.shared.unwatch(self.id);
+        // Children of the program may hold the descriptor too: nobody shall come to a listener that nobody serves.
+        channel::end(&self.rendezvous.socket);
+    }
+}
