@@ -49,6 +49,9 @@ fn plain_output_is_deterministic() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// Of these some connections are the kernel's: after a refusal, on a listener that was shut down, or near the limit of descriptors.
+const KERNEL_TOO: [&str; 4] = ["descriptor_limit", "descriptor_reserve", "socket_dissolve", "socket_refused"];
+
 /// What is wrong with a program's run under the preload, beside the plain one.
 fn judge(program: &str, address: &str) -> Option<String> {
     let scratch = Scratch::new();
@@ -63,7 +66,7 @@ fn judge(program: &str, address: &str) -> Option<String> {
     }
     let of = |name| preloaded.counters.get(name);
     let silent = of("bytes_sent_shm") == 0 && !NO_DATA.contains(&program);
-    let elsewhere = of("bytes_sent_verbs") > 0 || of("accepted_kernel") > 0;
+    let elsewhere = of("bytes_sent_verbs") > 0 || (of("accepted_kernel") > 0 && !KERNEL_TOO.contains(&program));
     let wrong = silent || elsewhere || preloaded.code() != Some(0) || !preloaded.errors.is_empty();
     wrong.then(|| format!("{program} at {address}: not as it should be over shared memory: {}", preloaded.report()))
 }

@@ -269,10 +269,11 @@ fn either_end_is_killed_before_accept() {
     server.wait(LIMIT).ok();
 }
 
-/// What a program that measures itself holds the first time and afterwards.
+/// What a program that measures itself holds the first time and afterwards. The heap, and the table of descriptions, may have grown for
+/// what was open at once.
 #[track_caller]
-fn holds_no_more(ended: &Ended, times: usize) {
-    for (name, slack) in [("descriptors", 0.0), ("maps", 0.0), ("rss", 2048.0), ("locked", 0.0), ("threads", 0.0)] {
+fn holds_no_more(ended: &Ended, times: usize, rss_slack: f64, maps_slack: f64) {
+    for (name, slack) in [("descriptors", 0.0), ("maps", maps_slack), ("rss", rss_slack), ("locked", 0.0), ("threads", 0.0)] {
         let lines = ended.output.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<f64>().ok());
         let seen: Vec<f64> = lines.collect();
         println!("{name}: {seen:?}");
@@ -288,7 +289,7 @@ fn twenty_thousand_connections_leave_nothing() {
     let ended = Program::test(&scratch, "soak", "soak_connect", &[ADDRESS, &ROUNDS.to_string()]).preloaded().run(Duration::from_secs(300));
     assert!(ended.ok().contains(&format!("rounds {ROUNDS} whole")), "{}", ended.report());
     println!("{:.0} s", ended.seconds);
-    holds_no_more(&ended, 2);
+    holds_no_more(&ended, 2, 1024.0, 0.0);
     ended.was_over_shm(ROUNDS * 20_000);
     assert_eq!(ended.counters.get("connected_shm"), ROUNDS, "{}", ended.report());
 }
@@ -302,7 +303,7 @@ fn two_thousand_at_once_leave_nothing() {
     let program = Program::test(&scratch, "many", "soak_many", &[ADDRESS, &COUNT.to_string()]).preloaded();
     let ended = program.within(&["prlimit", &numbers]).run(Duration::from_secs(110));
     assert_eq!(ended.ok().matches(&format!("right {COUNT}")).count(), 2, "{}", ended.report());
-    holds_no_more(&ended, 3);
+    holds_no_more(&ended, 3, 8192.0, 8.0);
     ended.was_over_shm(COUNT * 2 * 12_000);
     assert_eq!(ended.counters.get("connected_shm"), 2 * COUNT + 16, "{}", ended.report());
 }

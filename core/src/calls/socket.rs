@@ -324,19 +324,29 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
     }
     let to = address::destination(peer);
     let Some(service) = runtime::service() else { return leave_to_kernel(&held) };
-    match start_connect(fd, &held, &service, to, peer) {
-        Err(failure) => {
-            account::fallback(failure);
-            leave_to_kernel(&held)
-        }
-        Ok(stream) if !held.socket.become_stream(Arc::clone(&stream)) => {
+    let started = {
+        let _turn = held.socket.connect_turn();
+        if held.socket.role() != Role::Fresh {
             // Another thread's connect was faster.
-            stream.close(Some(Duration::ZERO), false);
-            connect_again(fd, &held)
+            None
+        } else {
+            match start_connect(fd, &held, &service, to, peer) {
+                Err(failure) => {
+                    account::fallback(failure);
+                    return leave_to_kernel(&held);
+                }
+                Ok(stream) => {
+                    held.socket.become_stream(Arc::clone(&stream));
+                    Some(stream)
+                }
+            }
         }
+    };
+    match started {
+        None => connect_again(fd, &held),
         // connect(2): "The socket is nonblocking and the connection cannot be completed immediately."
-        Ok(_) if held.is_nonblocking() => Route::err(Errno::INPROGRESS),
-        Ok(stream) => finish_connect(fd, &held, &stream, peer),
+        Some(_) if held.is_nonblocking() => Route::err(Errno::INPROGRESS),
+        Some(stream) => finish_connect(fd, &held, &stream, peer),
     }
 }
 
