@@ -161,6 +161,10 @@ fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listen
     let service = runtime::service()?;
     let sizes = socket.options.sizes();
     let v6_only = descriptor::borrow(fd).is_some_and(|fd| sockopt::ipv6_v6only(fd).unwrap_or(false));
+    if v6_only {
+        // Also where bind to an IPv6 address has set it.
+        socket.options.remember(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1_i32.to_ne_bytes());
+    }
     let listener = Listener::new(&service, sizes, backlog);
     let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog, endpoint: sizes.endpoint() };
     match service.run_in_background().and_then(|()| service.fabric().listen(&on, listener.token())) {
