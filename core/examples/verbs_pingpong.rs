@@ -25,7 +25,15 @@ const LISTENER: Token = Token(1);
 /// Sizes of every endpoint; INLINE in the environment changes one.
 fn config() -> EndpointConfig {
     let inline = std::env::var("INLINE").ok().and_then(|text| text.parse().ok()).unwrap_or(64);
-    EndpointConfig { send_queue: 384, receive_queue: 384, inline, receive_bytes: 128 << 10, send_bytes: 128 << 10, target_bytes: 32 }
+    EndpointConfig {
+        send_queue: 384,
+        receive_queue: 384,
+        inline,
+        receive_bytes: 128 << 10,
+        shm_receive_bytes: 128 << 10,
+        send_bytes: 128 << 10,
+        target_bytes: 32,
+    }
 }
 
 /// A connection that knows where the peer's receive area is.

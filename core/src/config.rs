@@ -57,6 +57,8 @@ const FLAG: RangeInclusive<u64> = 0..=1;
 pub struct Defaults {
     /// Receive area in bytes, even (`mem_default`).
     pub receive_bytes: u32,
+    /// Receive area over shared memory in bytes, even (`shm_mem_default`): only what is used of it takes memory.
+    pub shm_receive_bytes: u32,
     /// Send area in bytes (`wmem_default`).
     pub send_bytes: u32,
     /// Send queue entries (`sqsize_default`, `RS_SQ_SIZE`).
@@ -85,6 +87,7 @@ impl Default for Defaults {
     fn default() -> Self {
         Defaults {
             receive_bytes: 128 << 10,
+            shm_receive_bytes: 512 << 10,
             send_bytes: 128 << 10,
             send_queue: 120,
             receive_queue: 192,
@@ -106,6 +109,7 @@ impl Defaults {
         let built_in = Defaults::default();
         Defaults {
             receive_bytes: source.number("mem_default", &AREA_BYTES, built_in.receive_bytes) & !1,
+            shm_receive_bytes: source.number("shm_mem_default", &AREA_BYTES, built_in.shm_receive_bytes) & !1,
             send_bytes: source.number("wmem_default", &AREA_BYTES, built_in.send_bytes),
             send_queue: source.queue("sqsize_default", "RS_SQ_SIZE", built_in.send_queue),
             receive_queue: source.queue("rqsize_default", "RS_RQ_SIZE", built_in.receive_queue),

@@ -123,7 +123,7 @@ fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
             let size = buffer(fd, name, value) & !1;
-            options.set_sizes(|sizes| sizes.receive_bytes = size);
+            options.set_sizes(|sizes| (sizes.receive_bytes, sizes.shm_receive_bytes) = (size, size));
         }
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
             let size = buffer(fd, name, value);

@@ -288,14 +288,19 @@ fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -
 fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64>) -> Result<()> {
     let waiter = wait::waiter();
     listener.sleepers().add(&waiter, Interest::READ | Interest::STATE);
+    listener.attend(true);
     let queue = if listener.kernel_listens() { fd } else { -1 };
-    let mut set = [waiter.event_fd(), queue].map(|fd| ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 });
+    let mut set = [waiter.event_fd(), queue, listener.peers_fd()].map(|fd| ppoll::PollFd { fd, events: libc::POLLIN, revents: 0 });
     let slept = if listener.has_connection() || listener.is_closed() {
         Ok(0)
     } else {
         ppoll::ppoll(&mut set, waiter.sleep_time(clock::left(clock::now(), deadline)), None)
     };
     listener.sleepers().remove(&waiter);
+    if set.last().is_some_and(|peers| peers.revents != 0) {
+        listener.take_peers();
+    }
+    listener.attend(false);
     match slept {
         Err(Errno::INTR) if deadline.is_none() && signals::restarts() => Ok(()),
         other => other.map(drop),

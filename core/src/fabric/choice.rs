@@ -5,7 +5,10 @@
 #![forbid(unsafe_code)]
 
 use core::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::{
+    os::fd::RawFd,
+    sync::{Arc, Mutex},
+};
 
 use super::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token, shm::Shm, verbs::Verbs};
 use crate::{
@@ -157,6 +160,19 @@ struct Listeners {
 impl Listening for Listeners {
     fn local_addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    // Shared memory alone has one, and is alone in that.
+    fn peers_fd(&self) -> Option<RawFd> {
+        self.parts.iter().find_map(|part| part.peers_fd())
+    }
+
+    fn attend(&self, attended: bool) {
+        self.parts.iter().for_each(|part| part.attend(attended));
+    }
+
+    fn take(&self) -> Option<Event> {
+        self.parts.iter().find_map(|part| part.take())
     }
 
     fn owns_port(&self) -> bool {

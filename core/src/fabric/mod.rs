@@ -68,6 +68,8 @@ pub struct EndpointConfig {
     pub inline: u32,
     /// Size of the receive area in bytes; a multiple of 2.
     pub receive_bytes: u32,
+    /// What it is over shared memory.
+    pub shm_receive_bytes: u32,
     /// Size of the send area in bytes.
     pub send_bytes: u32,
     /// Size of the target list and the iomap table in bytes.
@@ -187,9 +189,23 @@ pub enum Started {
 }
 
 /// A listening address. Dropping it stops listening; connections that came in before are not touched.
-pub trait Listening: Send {
+pub trait Listening: Send + Sync {
     /// The address that is listened on.
     fn local_addr(&self) -> SocketAddr;
+
+    /// The descriptor that is readable when a peer asks, where any thread may see to it: [`Listening::take`].
+    fn peers_fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    /// From now on (or no longer) a thread waits on [`Listening::peers_fd`] itself: no event of the fabric's is needed, which would wake
+    /// the service thread too.
+    fn attend(&self, _attended: bool) {}
+
+    /// Takes a peer that asks: what [`Fabric::events`] would give.
+    fn take(&self) -> Option<Event> {
+        None
+    }
 
     /// Whether peers are served even where the kernel's socket cannot listen on the port.
     fn owns_port(&self) -> bool {

@@ -12,12 +12,12 @@ use crate::{
     error::{Errno, Result},
     socket::{
         Socket,
+        stream::Stream,
         wait::{self, Borrowed, Interest},
     },
     stats::{self, Counter},
     sys::{
         clock::{self, Nanos},
-        cpus,
         ppoll::{PollFd, SignalMask, ppoll},
     },
 };
@@ -106,7 +106,7 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
                 }
                 continue;
             };
-            let seen = socket.arm_and_look();
+            let seen = socket.arm_and_look(waiter);
             entry.revents = seen.events & (entry.events | ALWAYS);
             found += usize::from(entry.revents != 0);
             if seen.kernel {
@@ -126,7 +126,7 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
             ppoll(&mut set, waiter.sleep_time(left), mask)?;
             for (slept, owner) in set.iter().zip(&owners) {
                 if let (true, Some(socket)) = (slept.revents != 0, owner) {
-                    socket.look_after_sleep();
+                    socket.look_after_sleep(waiter);
                 }
             }
             waiter.reset(set.first().is_some_and(|own| own.revents != 0));
@@ -140,22 +140,18 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
 
 /// Spins over the rsockets for the polling time. True if one has events.
 fn spin(entries: &[Entry<'_>]) -> bool {
-    let polling = config::get().polling_time;
-    if polling.is_zero() || !cpus::may_spin() {
-        return false;
-    }
-    let until = clock::now().saturating_add(u64::try_from(polling.as_nanos()).unwrap_or(0));
-    while clock::now() < until {
-        for entry in entries {
-            if let Some(socket) = entry.socket
-                && socket.look().events & (entry.events | ALWAYS) != 0
-            {
-                return true;
-            }
-        }
+    // Where the kernel has all of them there is nothing to see.
+    let Some(spin) = entries.iter().find_map(|entry| entry.socket?.live_stream()).map(Stream::spin) else { return false };
+    let Some(time) = spin.time() else { return false };
+    let until = clock::now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(0));
+    let ready = |entry: &Entry<'_>| entry.socket.is_some_and(|socket| socket.look().events & (entry.events | ALWAYS) != 0);
+    let mut found = false;
+    while !found && clock::now() < until {
         core::hint::spin_loop();
+        found = entries.iter().any(ready);
     }
-    false
+    spin.spun(found);
+    found
 }
 
 /// One look at everything, without waiting.

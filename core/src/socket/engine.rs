@@ -34,6 +34,8 @@ const POST_BATCH: usize = 16;
 pub struct Sizes {
     /// SO_RCVBUF.
     pub receive_bytes: u32,
+    /// The same over shared memory: more, unless the program has said how much it wants.
+    pub shm_receive_bytes: u32,
     /// SO_SNDBUF.
     pub send_bytes: u32,
     /// RDMA_SQSIZE.
@@ -54,6 +56,7 @@ impl Sizes {
             receive_queue: self.receive_queue.saturating_add(RECEIVE_SLACK),
             inline: self.inline,
             receive_bytes: self.receive_bytes,
+            shm_receive_bytes: self.shm_receive_bytes,
             send_bytes: self.send_bytes,
             target_bytes: target_bytes(self.iomap_entries),
         }
@@ -100,7 +103,7 @@ impl Engine {
             send_queue: limits.send_queue,
             receive_queue: u16::try_from(wanted).unwrap_or(u16::MAX - 1),
             send_bytes: sizes.send_bytes,
-            receive_bytes: sizes.receive_bytes,
+            receive_bytes: endpoint.exposed().receive.length,
             inline: limits.inline,
             iomap_entries: u16::try_from(sizes.iomap_entries).unwrap_or(u16::MAX),
             mode: limits.mode,

@@ -25,6 +25,9 @@ use crate::{
     sys::clock::Nanos,
 };
 
+/// Peers that are taken in at once; the others are still there at the next look.
+const PEERS_A_LOOK: usize = 16;
+
 /// A listener on the fabrics.
 pub struct Listener {
     token: Token,
@@ -45,7 +48,9 @@ struct Queue {
     ready: VecDeque<Arc<Stream>>,
     /// Accepted by the library, not established yet.
     arriving: u32,
-    listening: Option<Box<dyn Listening>>,
+    listening: Option<Arc<dyn Listening>>,
+    /// Threads that wait for peers themselves.
+    attending: u32,
     closed: bool,
 }
 
@@ -73,7 +78,35 @@ impl Listener {
 
     /// The fabric listens now.
     pub fn start(&self, listening: Box<dyn Listening>) {
-        self.queue().listening = Some(listening);
+        self.queue().listening = Some(Arc::from(listening));
+    }
+
+    /// A thread sleeps here that can see to peers itself ([`Listener::take_peers`]), on [`Listener::peers_fd`]; or no longer does. The
+    /// service, which would have to be woken first, leaves them alone meanwhile.
+    pub fn attend(&self, attending: bool) {
+        let mut queue = self.queue();
+        let before = queue.attending;
+        queue.attending = if attending { before + 1 } else { before.saturating_sub(1) };
+        // Within the lock: a thread that comes must not be overtaken by one that goes.
+        if (before == 0 || queue.attending == 0)
+            && let Some(listening) = &queue.listening
+        {
+            listening.attend(attending);
+        }
+    }
+
+    /// The descriptor that is readable when a peer asks, -1 for none.
+    pub fn peers_fd(&self) -> RawFd {
+        self.queue().listening.as_ref().and_then(|listening| listening.peers_fd()).unwrap_or(-1)
+    }
+
+    /// Takes in the peers that have asked.
+    pub fn take_peers(self: &Arc<Self>) {
+        for _ in 0..PEERS_A_LOOK {
+            let listening = self.queue().listening.clone();
+            let Some(event) = listening.and_then(|listening| listening.take()) else { return };
+            Arc::clone(self).event(event, self.service.now());
+        }
     }
 
     /// Whether it has peers even where the kernel cannot listen on its port.

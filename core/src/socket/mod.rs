@@ -8,6 +8,7 @@ pub mod listener;
 pub mod options;
 pub mod readiness;
 pub mod runtime;
+mod spin;
 pub mod stream;
 #[cfg(test)]
 mod tests;
@@ -179,7 +180,7 @@ impl Socket {
                 let Some(listener) = self.listener.get() else { return Look::KERNEL };
                 let events = if listener.has_connection() { libc::POLLIN | libc::POLLRDNORM } else { 0 };
                 // Once it was shut down, the kernel's socket looks as it should either way.
-                Look { events, kernel: listener.kernel_listens() || listener.is_closed(), event_fd: -1 }
+                Look { events, kernel: listener.kernel_listens() || listener.is_closed(), event_fd: listener.peers_fd() }
             }
             Role::Stream => {
                 let Some(stream) = self.stream.get() else { return Look::KERNEL };
@@ -198,14 +199,17 @@ impl Socket {
     }
 
     /// poll's last look before it sleeps; the poller is registered.
-    pub fn arm_and_look(&self) -> Look {
-        self.look_with(Stream::arm_and_look)
+    pub fn arm_and_look(&self, waiter: &Borrowed) -> Look {
+        self.look_with(|stream| stream.arm_and_look(waiter))
     }
 
     /// poll slept and this socket's event descriptor was readable.
-    pub fn look_after_sleep(&self) {
+    pub fn look_after_sleep(&self, waiter: &Borrowed) {
         if let Some(stream) = self.stream() {
-            let _ = stream.look_after_sleep();
+            let _ = stream.look_after_sleep(waiter);
+        }
+        if let Some(listener) = self.listener() {
+            listener.take_peers();
         }
     }
 
@@ -216,6 +220,7 @@ impl Socket {
         }
         if let Some(listener) = self.listener.get() {
             listener.sleepers().add(waiter, interest);
+            listener.attend(true);
         }
     }
 
@@ -226,6 +231,7 @@ impl Socket {
         }
         if let Some(listener) = self.listener.get() {
             listener.sleepers().remove(waiter);
+            listener.attend(false);
         }
     }
 

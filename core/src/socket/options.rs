@@ -48,6 +48,7 @@ impl Default for Options {
         let defaults = config::get();
         let sizes = Sizes {
             receive_bytes: defaults.receive_bytes,
+            shm_receive_bytes: defaults.shm_receive_bytes,
             send_bytes: defaults.send_bytes,
             send_queue: defaults.send_queue,
             receive_queue: defaults.receive_queue,

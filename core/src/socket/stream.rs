@@ -24,13 +24,14 @@ use super::{
     engine::{Engine, Sizes},
     listener::Listener,
     readiness::Readiness,
-    wait::{Interest, Sleepers},
+    spin::Spin,
+    wait::{Borrowed, Interest, Sleepers},
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Endpoint, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, Endpoint, FabricKind, Started, Token},
     log_debug, log_trace,
-    service::{Handler, Service},
+    service::{Care, Handler, Service},
     sys::{
         clock::Nanos,
         lock::{Lock, Reentered},
@@ -109,6 +110,8 @@ pub struct Stream {
     event_fd: AtomicI32,
     /// See [`Stream::is_kernel`].
     kernel: AtomicBool,
+    /// Whether waits spin.
+    spin: Spin,
     /// SO_KEEPALIVE: nanoseconds between keep-alive messages, 0 for none.
     keep_alive: AtomicU64,
     /// Closed where that could not be done: 1 more than the nanoseconds that it may take, 0 if it was not.
@@ -148,6 +151,7 @@ impl Stream {
             sleepers: Sleepers::default(),
             event_fd: AtomicI32::new(-1),
             kernel: AtomicBool::new(false),
+            spin: Spin::default(),
             keep_alive: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
         }
@@ -259,13 +263,22 @@ impl Stream {
     }
 
     /// Takes completions and wakes whom they concern.
-    fn pump(&self, state: &mut State) -> Interest {
+    fn pump(&self, state: &mut State) {
+        let changed = self.take_in(state);
+        self.sleepers.wake(changed);
+    }
+
+    /// As [`Stream::pump`], for a thread that is registered as a sleeper and looks for itself.
+    fn pump_before_sleep(&self, state: &mut State, own: &Borrowed) {
+        let changed = self.take_in(state);
+        self.sleepers.wake_others(changed, Some(own));
+    }
+
+    fn take_in(&self, state: &mut State) -> Interest {
         if state.phase == Phase::Connecting {
             self.take_outcome(state);
         }
-        let changed = state.engine.as_mut().map_or(Interest::empty(), Engine::pump);
-        self.sleepers.wake(changed);
-        changed
+        state.engine.as_mut().map_or(Interest::empty(), Engine::pump)
     }
 
     /// Work that the protocol could not post within the program's call is finished by the service.
@@ -285,6 +298,11 @@ impl Stream {
     /// Who sleeps here.
     pub fn sleepers(&self) -> &Sleepers {
         &self.sleepers
+    }
+
+    /// Whether waits for this stream spin.
+    pub fn spin(&self) -> &Spin {
+        &self.spin
     }
 
     /// The descriptor that an armed completion queue signals, -1 for none.
@@ -390,6 +408,16 @@ impl Stream {
                 _ => state.deadline = Some(now),
             }
             self.set_phase(&mut state, Phase::Closing);
+            // Over shared memory what was sent is with the peer: nothing is left to wait for, and ending it blocks nobody.
+            if state.engine.as_ref().is_some_and(|engine| engine.kind() == FabricKind::Shm)
+                && let (Care::Forget, engine) = self.care_closing(&mut state, now)
+            {
+                drop(state);
+                self.sleepers.wake(Interest::all());
+                drop(self.service.forget(self.token));
+                drop(engine);
+                return;
+            }
         }
         self.sleepers.wake(Interest::all());
         self.service.take_care(self.token);

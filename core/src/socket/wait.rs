@@ -170,6 +170,11 @@ impl Sleepers {
         self.count.load(Ordering::Acquire) != 0
     }
 
+    /// As [`Sleepers::any`], for one that is among them.
+    pub fn any_others(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 1
+    }
+
     /// Wakes those that wait for something of `changed`.
     #[inline]
     pub fn wake(&self, changed: Interest) {
@@ -179,8 +184,17 @@ impl Sleepers {
     }
 
     fn wake_some(&self, changed: Interest) {
+        self.wake_others(changed, None);
+    }
+
+    /// As [`Sleepers::wake`], for a thread that is among them and looks for itself.
+    pub fn wake_others(&self, changed: Interest, own: Option<&Borrowed>) {
+        if changed.is_empty() {
+            return;
+        }
+        let own = own.and_then(Borrowed::get);
         for (waiter, interest) in self.list().iter() {
-            if interest.intersects(changed) {
+            if interest.intersects(changed) && !own.is_some_and(|own| Arc::ptr_eq(own, waiter)) {
                 waiter.wake();
             }
         }

@@ -10,8 +10,15 @@ use crate::{
 };
 
 /// Small queues and areas: tests fill them.
-pub(super) const CONFIG: EndpointConfig =
-    EndpointConfig { send_queue: 16, receive_queue: 16, inline: 64, receive_bytes: 16_384, send_bytes: 16_384, target_bytes: 128 };
+pub(super) const CONFIG: EndpointConfig = EndpointConfig {
+    send_queue: 16,
+    receive_queue: 16,
+    inline: 64,
+    receive_bytes: 16_384,
+    shm_receive_bytes: 16_384,
+    send_bytes: 16_384,
+    target_bytes: 128,
+};
 
 pub(super) const LISTENER: Token = Token(1);
 pub(super) const CLIENT: Token = Token(2);

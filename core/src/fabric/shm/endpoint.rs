@@ -49,6 +49,8 @@ pub(super) struct ShmEndpoint {
     id: u64,
     token: Token,
     stage: Stage,
+    /// There may be an answer: [`Endpoint::clear_events`] was called.
+    asked: bool,
     passive: bool,
     own: Own,
     peer: Option<Memory>,
@@ -105,6 +107,7 @@ impl ShmEndpoint {
             id,
             token: parts.token,
             stage: if passive { Stage::Asked } else { Stage::New },
+            asked: false,
             passive,
             own: parts.own,
             peer: parts.peer,
@@ -377,6 +380,9 @@ impl Endpoint for ShmEndpoint {
             return Err(Errno::INVAL);
         }
         self.greet(Verdict::Accepted, private_data)?;
+        if let Some(peer) = &self.peer {
+            peer.answer();
+        }
         self.up();
         self.stage = Stage::Answered;
         self.shared.refill(self.own.memory().layout());
@@ -392,12 +398,15 @@ impl Endpoint for ShmEndpoint {
 
     fn outcome(&mut self) -> Option<Outcome> {
         match self.stage {
-            Stage::Requested => self.answer(),
+            Stage::Requested if self.asked || self.own.memory().is_answered() => {
+                self.asked = false;
+                self.answer()
+            }
             Stage::Answered => {
                 self.stage = Stage::Up;
                 Some(Ok(Vec::new()))
             }
-            Stage::New | Stage::Asked | Stage::Up | Stage::Ended => None,
+            Stage::New | Stage::Requested | Stage::Asked | Stage::Up | Stage::Ended => None,
         }
     }
 
@@ -477,6 +486,7 @@ impl Endpoint for ShmEndpoint {
 
     fn clear_events(&mut self) {
         // Before it stands, what comes is the answer.
+        self.asked = true;
         if matches!(self.stage, Stage::Answered | Stage::Up | Stage::Ended) {
             match channel::take_ring(self.channel.as_fd()) {
                 Bell::Rung => self.count_ring(),

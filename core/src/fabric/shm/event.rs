@@ -134,6 +134,14 @@ impl Shared {
         Ok(id)
     }
 
+    /// Whether a thread waits for the clients of this listener by itself.
+    pub(super) fn attend(&self, rendezvous: &Rendezvous, id: u64, attended: bool) {
+        let flags = if attended { EventFlags::empty() } else { EventFlags::IN };
+        if let Err(errno) = epoll::modify(&self.epoll, &rendezvous.socket, EventData::new_u64(id), flags) {
+            log_debug!("{}: {errno}", rendezvous.addr);
+        }
+    }
+
     /// Whether a program of this user may be connected with.
     pub(super) fn lets_in(&self, uid: Option<u32>) -> bool {
         self.any_uid || uid == Some(rustix::process::geteuid().as_raw())
@@ -197,7 +205,8 @@ impl Shared {
         }
     }
 
-    fn take_client(self: &Arc<Self>, listener: &Arc<Rendezvous>) -> Option<Event> {
+    /// The next client of a listener, if it has asked already.
+    pub(super) fn take_client(self: &Arc<Self>, listener: &Arc<Rendezvous>) -> Option<Event> {
         let channel = channel::accept(listener.socket.as_fd())?;
         let uid = channel::peer_uid(channel.as_fd());
         if !self.lets_in(uid) {

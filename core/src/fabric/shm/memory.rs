@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | 0 | `armed`: the owner wants to be woken at the next message | owner, taken back by the peer |
 //! | 4 | `starved`: the peer waits for receives to be posted | peer, taken back by the owner |
+//! | 8 | `answered`: the peer's answer is on its way | peer |
 //! | 64 | `posted`: how many receives the owner has posted, modulo 2^32 | owner |
 //! | 128 | ring of messages, 8 bytes each: its number, modulo 2^32, above the message | peer |
 //! | | target list and iomap table | peer |
@@ -30,6 +31,7 @@ use crate::{
 
 const ARMED: usize = 0;
 const STARVED: usize = 4;
+const ANSWERED: usize = 8;
 const POSTED: usize = 64;
 const RING: usize = 128;
 /// Bytes of a ring entry.
@@ -62,7 +64,7 @@ impl Layout {
 
     pub(super) fn of(config: &EndpointConfig) -> Result<Self> {
         let entries = config.receive_queue.max(1).checked_next_power_of_two().ok_or(Errno::INVAL)?;
-        Layout::new(entries, config.target_bytes, config.receive_bytes).ok_or(Errno::INVAL)
+        Layout::new(entries, config.target_bytes, config.shm_receive_bytes).ok_or(Errno::INVAL)
     }
 
     /// Entries of the ring, a power of two.
@@ -155,6 +157,16 @@ impl Memory {
     /// Peer: how many receives were posted in all.
     pub(super) fn posted(&self) -> u32 {
         self.word(POSTED).load(Ordering::Acquire)
+    }
+
+    /// Peer: the answer has been sent. Whoever spins need not ask the kernel before.
+    pub(super) fn answer(&self) {
+        self.word(ANSWERED).store(1, Ordering::Release);
+    }
+
+    /// Owner: whether the peer says that it has answered.
+    pub(super) fn is_answered(&self) -> bool {
+        self.word(ANSWERED).load(Ordering::Acquire) != 0
     }
 
     #[inline(always)]

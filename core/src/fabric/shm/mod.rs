@@ -11,7 +11,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::{os::fd::RawFd, sync::Arc};
 
 use rustix::{
-    fd::AsFd,
+    fd::{AsFd, AsRawFd},
     net::{AddressFamily, SocketFlags, SocketType, getsockname},
 };
 
@@ -159,6 +159,18 @@ struct Listener {
 impl Listening for Listener {
     fn local_addr(&self) -> SocketAddr {
         self.rendezvous.addr
+    }
+
+    fn peers_fd(&self) -> Option<RawFd> {
+        Some(self.rendezvous.socket.as_raw_fd())
+    }
+
+    fn attend(&self, attended: bool) {
+        self.shared.attend(&self.rendezvous, self.id, attended);
+    }
+
+    fn take(&self) -> Option<Event> {
+        self.shared.take_client(&self.rendezvous)
     }
 }
 

@@ -18,8 +18,15 @@ use crate::{
 
 const CLIENT_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const SERVER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-const CONFIG: EndpointConfig =
-    EndpointConfig { send_queue: 32, receive_queue: 32, inline: 16, receive_bytes: 4096, send_bytes: 4096, target_bytes: 64 };
+const CONFIG: EndpointConfig = EndpointConfig {
+    send_queue: 32,
+    receive_queue: 32,
+    inline: 16,
+    receive_bytes: 4096,
+    shm_receive_bytes: 4096,
+    send_bytes: 4096,
+    target_bytes: 64,
+};
 
 /// Two hosts of a simulation.
 struct Two {

@@ -14,6 +14,9 @@ const FAREWELL: Nanos = 2_000_000_000;
 impl Stream {
     /// A turn for a stream that is being connected. [`Care::Forget`]: that has failed.
     pub(super) fn care_connecting(&self, state: &mut State, now: Nanos) -> Care {
+        if let Some(engine) = state.engine.as_mut() {
+            engine.clear_events();
+        }
         self.take_outcome(state);
         match (state.phase, state.failure, state.deadline) {
             (Phase::Connecting, Some(_), _) => Care::Forget,

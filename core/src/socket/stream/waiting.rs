@@ -1,6 +1,6 @@
 //! How a thread waits for a stream (DESIGN: D6): spin, register, arm, look, sleep.
 
-use core::sync::atomic::Ordering;
+use core::{sync::atomic::Ordering, time::Duration};
 
 use super::{Blocking, Phase, State, Stream};
 use crate::{
@@ -13,7 +13,6 @@ use crate::{
     stats::{self, Counter},
     sys::{
         clock::{self, Nanos},
-        cpus,
         ppoll::{PollFd, ppoll},
         signals,
     },
@@ -23,6 +22,9 @@ use crate::{
 /// within a fraction of that, or late.
 const PATIENCE: Nanos = 10_000_000;
 
+/// How long it spins before it sleeps: the listener has to be woken first, and two wake-ups take longer than the usual polling time.
+const ANSWER_TIME: Duration = Duration::from_micros(100);
+
 impl Stream {
     /// Waits until `ready`, in the order of DESIGN D6: spin, register, arm, look, sleep.
     ///
@@ -30,14 +32,14 @@ impl Stream {
     /// restarted, but returns how much.
     pub(super) fn wait(&self, interest: Interest, blocking: Blocking, restart: bool, ready: impl Fn(&State) -> bool) -> Result<()> {
         let Blocking::Until(deadline) = blocking else { return Err(Errno::AGAIN) };
-        if self.spin(&ready)? {
+        if self.spin_until(&ready)? {
             return Ok(());
         }
         stats::add(Counter::WaitsSlept, 1);
         let waiter = wait::waiter();
         loop {
             self.sleepers.add(&waiter, interest | Interest::STATE);
-            let looked = self.look_before_sleep(&ready);
+            let looked = self.look_before_sleep(&waiter, &ready);
             let slept = match looked {
                 Ok(false) => self.sleep(&waiter, deadline, restart),
                 other => other,
@@ -59,13 +61,16 @@ impl Stream {
         }
     }
 
-    pub(super) fn spin(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
-        let polling = config::get().polling_time;
+    fn spin_until(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         // Nothing has changed since the caller looked: only time can help.
-        if polling.is_zero() || !cpus::may_spin() {
-            return Ok(false);
-        }
-        let until = clock::now().saturating_add(u64::try_from(polling.as_nanos()).unwrap_or(0));
+        let Some(time) = self.spin.time() else { return Ok(false) };
+        let found = self.spin_for(time, ready);
+        self.spin.spun(found == Ok(true));
+        found
+    }
+
+    fn spin_for(&self, time: Duration, ready: &impl Fn(&State) -> bool) -> Result<bool> {
+        let until = clock::now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(0));
         loop {
             {
                 let mut state = self.state.lock()?;
@@ -82,12 +87,12 @@ impl Stream {
     }
 
     /// Arms the completion queue and looks once more. The caller has registered as a sleeper.
-    pub(super) fn look_before_sleep(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
+    fn look_before_sleep(&self, waiter: &Borrowed, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         let mut state = self.state.lock()?;
         if let Some(engine) = state.engine.as_mut() {
             engine.arm();
         }
-        self.pump(&mut state);
+        self.pump_before_sleep(&mut state, waiter);
         Ok(ready(&state))
     }
 
@@ -109,9 +114,18 @@ impl Stream {
         }
     }
 
-    /// After a poller's sleep: see [`Stream::look_again`].
-    pub fn look_after_sleep(&self) -> Result<()> {
-        self.look_again(&|_| true).map(drop)
+    /// After a poller's sleep: takes the announcement off. The poller, which is still registered, looks for itself.
+    pub fn look_after_sleep(&self, waiter: &Borrowed) -> Result<()> {
+        let mut state = self.state.lock()?;
+        if let Some(engine) = state.engine.as_mut() {
+            engine.clear_events();
+            // The poller arms the queue itself, if it goes on sleeping.
+            if self.sleepers.any_others() {
+                engine.arm();
+            }
+        }
+        self.pump_before_sleep(&mut state, waiter);
+        Ok(())
     }
 
     /// Takes the announcement off and, where others still sleep, arms the queue for them. Gives what `ready` says then.
@@ -135,6 +149,9 @@ impl Stream {
         let decided = |state: &State| state.phase != Phase::Connecting;
         let unattended = core::mem::take(&mut self.state.lock()?.unattended);
         if let (true, Blocking::Until(deadline)) = (unattended, blocking) {
+            if self.spin.time().is_some() && self.spin_for(ANSWER_TIME, &decided)? {
+                return Ok(self.phase());
+            }
             let patience = clock::now().saturating_add(PATIENCE);
             let answered = self.wait(Interest::STATE, Blocking::Until(clock::earlier(deadline, Some(patience))), true, decided);
             if answered.is_err() {
@@ -160,12 +177,12 @@ impl Stream {
     }
 
     /// For a poller that has registered as a sleeper: arms, looks, and gives its events.
-    pub fn arm_and_look(&self) -> Result<Readiness> {
+    pub fn arm_and_look(&self, waiter: &Borrowed) -> Result<Readiness> {
         let mut state = self.state.lock()?;
         if let Some(engine) = state.engine.as_mut() {
             engine.arm();
         }
-        self.pump(&mut state);
+        self.pump_before_sleep(&mut state, waiter);
         Ok(state.readiness())
     }
 }

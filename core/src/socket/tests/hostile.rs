@@ -29,8 +29,15 @@ const HOSTILE: ([u8; 4], u16) = ([10, 0, 0, 3], 3);
 const CREDITS: u16 = 16;
 /// All it posts fits in.
 const CONFIG: EndpointConfig = EndpointConfig { send_queue: 128, receive_queue: 64, ..EMPTY };
-const EMPTY: EndpointConfig =
-    EndpointConfig { send_queue: 0, receive_queue: 0, inline: 64, receive_bytes: 16_384, send_bytes: 64, target_bytes: 32 };
+const EMPTY: EndpointConfig = EndpointConfig {
+    send_queue: 0,
+    receive_queue: 0,
+    inline: 64,
+    receive_bytes: 16_384,
+    shm_receive_bytes: 16_384,
+    send_bytes: 64,
+    target_bytes: 32,
+};
 /// When everybody is connected, in nanoseconds.
 const CONNECTED: u64 = 5_000_000;
 

@@ -120,7 +120,7 @@ impl Party {
         if announced && !self.awake {
             let [woken, event] = readable([self.waiter.event_fd(), stream.event_fd()]);
             if event {
-                stream.look_after_sleep().unwrap();
+                stream.look_after_sleep(&self.waiter).unwrap();
             }
             self.waiter.reset(woken);
             self.awake = woken || event;
@@ -139,7 +139,7 @@ impl Party {
             self.lies = 0;
             return true;
         }
-        let Ok(Readiness::Events(events)) = stream.arm_and_look() else { return false };
+        let Ok(Readiness::Events(events)) = stream.arm_and_look(&self.waiter) else { return false };
         let ready = events & self.interest() != 0;
         self.lies = if ready { self.lies + 1 } else { 0 };
         assert!(self.lies < LIES, "ready for {events:#x} and nothing can be done: {:?}", self.status());

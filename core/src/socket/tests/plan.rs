@@ -60,15 +60,24 @@ pub(super) fn pick(random: &mut Random, of: &[u64]) -> u64 {
 }
 
 /// Queues and buffers of moderate size.
-pub(super) const SIZES: Sizes =
-    Sizes { receive_bytes: 16_384, send_bytes: 16_384, send_queue: 32, receive_queue: 32, inline: 64, iomap_entries: 0 };
+pub(super) const SIZES: Sizes = Sizes {
+    receive_bytes: 16_384,
+    shm_receive_bytes: 16_384,
+    send_bytes: 16_384,
+    send_queue: 32,
+    receive_queue: 32,
+    inline: 64,
+    iomap_entries: 0,
+};
 
 /// Queues and buffers from the smallest possible.
 pub(super) fn random_sizes(random: &mut Random, mode: MessageMode) -> Sizes {
     let mut one = |of: &[u64]| u32::try_from(pick(random, of)).unwrap();
     let least_queue = if mode == MessageMode::Send { 10 } else { 6 };
+    let receive_bytes = one(&[2, 64, 64, 130, 1024, 16_384, 131_072]);
     Sizes {
-        receive_bytes: one(&[2, 64, 64, 130, 1024, 16_384, 131_072]),
+        receive_bytes,
+        shm_receive_bytes: receive_bytes,
         send_bytes: one(&[1, 64, 64, 100, 1024, 16_384, 131_072]),
         send_queue: one(&[least_queue, 16, 17, 64, 384]),
         receive_queue: one(&[1, 2, 16, 16, 33, 384]),

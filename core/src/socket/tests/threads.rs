@@ -145,12 +145,12 @@ fn everybody_at_once(mode: MessageMode, sizes: Sizes, seed: u64) {
 
 #[test]
 fn everybody_at_once_with_immediates() {
-    let sizes = Sizes { receive_bytes: 4096, send_bytes: 4096, receive_queue: 16, ..SIZES };
+    let sizes = Sizes { receive_bytes: 4096, shm_receive_bytes: 4096, send_bytes: 4096, receive_queue: 16, ..SIZES };
     (0..ROUNDS).for_each(|seed| everybody_at_once(MessageMode::Immediate, sizes, seed));
 }
 
 #[test]
 fn everybody_at_once_with_sends() {
-    let sizes = Sizes { receive_bytes: 1024, send_bytes: 16_384, send_queue: 16, ..SIZES };
+    let sizes = Sizes { receive_bytes: 1024, shm_receive_bytes: 1024, send_bytes: 16_384, send_queue: 16, ..SIZES };
     (0..ROUNDS).for_each(|seed| everybody_at_once(MessageMode::Send, sizes, seed));
 }

@@ -58,7 +58,7 @@ fn many_connections() {
             (Plan::random(&mut random, totals[0], Then::Shutdown), Plan::random(&mut random, totals[1], Then::Shutdown))
         });
         let server = random_sizes(&mut random, mode);
-        let server = crate::socket::engine::Sizes { receive_bytes: 1024, send_bytes: 1024, ..server };
+        let server = crate::socket::engine::Sizes { receive_bytes: 1024, shm_receive_bytes: 1024, send_bytes: 1024, ..server };
         stage.listen(7, server, 64);
         for _ in 0..10 {
             let sizes = random_sizes(&mut random, mode);
