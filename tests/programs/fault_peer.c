@@ -3,8 +3,10 @@
  * fault_peer listen|connect BEHAVIOUR ADDRESS PORT
  * Both ends exchange a byte first and print "ready". Then, by BEHAVIOUR:
  *   recv, send, poll, select, pollout   wait in that call for the peer's end, print what it was, exit 0
+ *   later                               wait for SIGUSR1, reading nothing before, then the same as recv
  *   keep                                the same as recv, with SO_KEEPALIVE, for a peer that does not answer any more
  *   close                               fill the connection, then close it; prints whether that took less than a second
+ *   closing                             the same, then stay: for an end that fails while the library sends the rest
  *   idle, flood, drain                  for the end that fails: do nothing, send for ever, read for ever
  *   pump MIB, sink MIB                  send or receive so much of the pattern, and print whether it was whole, or the error */
 #include "common.h"
@@ -64,6 +66,15 @@ static void poll_until_end(int fd) {
 	}
 }
 
+static sigset_t told; /* SIGUSR1 */
+
+static void read_when_told(int fd) {
+	int number;
+	errno = sigwait(&told, &number);
+	if (errno) die("sigwait");
+	read_until_end(fd, "later, recv");
+}
+
 static void select_until_end(int fd) {
 	for (;;) {
 		fd_set reads;
@@ -107,6 +118,9 @@ int main(int argc, char **argv) {
 		return 2;
 	}
 	const char *how = argv[2];
+	sigemptyset(&told);
+	sigaddset(&told, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &told, NULL);
 	begin(argc - 2, argv + 2);
 	alarm(600);
 	struct address where = local;
@@ -123,8 +137,10 @@ int main(int argc, char **argv) {
 	if (!strcmp(how, "send")) send_until_end(fd, "send");
 	if (!strcmp(how, "poll")) poll_until_end(fd);
 	if (!strcmp(how, "select")) select_until_end(fd);
+	if (!strcmp(how, "later")) read_when_told(fd);
 	if (!strcmp(how, "pollout")) fill(fd), pollout_until_end(fd);
 	if (!strcmp(how, "close")) close_full(fd);
+	if (!strcmp(how, "closing")) close_full(fd), sleep(600);
 	if (!strcmp(how, "flood")) send_until_end(fd, "flood");
 	if (!strcmp(how, "drain")) read_until_end(fd, "drain");
 	if (!strcmp(how, "idle")) sleep(600);

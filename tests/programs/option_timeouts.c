@@ -35,11 +35,7 @@ int main(int argc, char **argv) {
 	do {
 		start = now_us();
 		sent = send(both.client, block, sizeof block, 0);
-	} while (sent == (ssize_t)sizeof block && rounds++ < 10000);
-	if (sent >= 0) { /* a part of it was taken before the time was over */
-		start = now_us();
-		sent = send(both.client, block, sizeof block, 0);
-	}
+	} while (sent > 0 && rounds++ < 10000); /* a part may be taken before the time is over, and TCP's buffers grow */
 	report("send to a full connection", sent);
 	report_not_early("send to a full connection", start, 150);
 

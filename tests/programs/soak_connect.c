@@ -1,30 +1,12 @@
 /* Rounds of connect, transfer, close in one process: what is left open or allocated must not grow. Cases B53, B54.
  *
  * soak_connect ADDRESS ROUNDS: after a tenth of the rounds and after all of them prints "descriptors N", "rss KIB",
- * "locked KIB", "threads N"; then "rounds N whole" */
-#include "common.h"
+ * "locked KIB", "maps N", "threads N"; then "rounds N whole" */
+#include "measure.h"
 
 enum { BYTES = 5000 };
 
 static int rounds;
-
-static long status_field(const char *name) {
-	FILE *file = fopen("/proc/self/status", "r");
-	char line[256];
-	long value = -1;
-	while (file && fgets(line, sizeof line, file))
-		if (!strncmp(line, name, strlen(name))) value = strtol(line + strlen(name), NULL, 10);
-	if (file) fclose(file);
-	return value;
-}
-
-static void measure(void) {
-	sleep_ms(1500); /* closing goes on in the background */
-	say("descriptors %d", open_descriptors());
-	say("rss %ld", status_field("VmRSS:"));
-	say("locked %ld", status_field("VmPin:"));
-	say("threads %ld", status_field("Threads:"));
-}
 
 static void *serve(void *context) {
 	int listener = *(int *)context;

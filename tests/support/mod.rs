@@ -1,4 +1,4 @@
-//! What integration tests share: the VM of `scripts/vm`, the built artefacts, C test programs, packet counters.
+//! What integration tests share: programs on this machine, the VM of `scripts/vm`, the built artefacts, C test programs, packet counters.
 //!
 //! One boot takes about 5 seconds: put what belongs together into one [`VmSession`] of several steps.
 //!
@@ -16,12 +16,18 @@
 #![allow(dead_code)]
 
 mod counters;
+mod native;
 mod programs;
+mod transcripts;
 mod vm;
 
 #[allow(unused_imports)]
 pub use counters::{Counters, assert_over_rdma, assert_over_tcp};
 #[allow(unused_imports)]
+pub use native::{Ended, Program, Running, Scratch, Statistics, free_port, is_root, needs_root, own_address};
+#[allow(unused_imports)]
 pub use programs::{artefact, build_c_program, repository, target_dir};
+#[allow(unused_imports)]
+pub use transcripts::{NO_DATA, difference, programs};
 #[allow(unused_imports)]
 pub use vm::{Outcome, Rdma, Step, Topology, Vm, VmSession};

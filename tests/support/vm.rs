@@ -35,6 +35,8 @@ pub enum Rdma {
 }
 
 /// A VM to be run once. It sees this machine's files at the same paths; what it writes is lost, `$OUT` apart.
+///
+/// `RSOCKET_FABRIC` is `verbs` there: both ends are mostly on one host, and by default would meet in shared memory.
 #[derive(Clone, Debug)]
 pub struct Vm {
     topology: Topology,
@@ -64,7 +66,7 @@ impl Vm {
             cpus: 1,
             memory: 512,
             limit: Duration::from_secs(60),
-            env: Vec::new(),
+            env: vec![("RSOCKET_FABRIC".to_owned(), "verbs".into())],
             icount: false,
             out: None,
             script: String::new(),

@@ -161,6 +161,10 @@ fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listen
     let service = runtime::service()?;
     let sizes = socket.options.sizes();
     let v6_only = descriptor::borrow(fd).is_some_and(|fd| sockopt::ipv6_v6only(fd).unwrap_or(false));
+    if v6_only {
+        // Also where bind to an IPv6 address has set it.
+        socket.options.remember(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1_i32.to_ne_bytes());
+    }
     let listener = Listener::new(&service, sizes, backlog);
     let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog, endpoint: sizes.endpoint() };
     match service.run_in_background().and_then(|()| service.fabric().listen(&on, listener.token())) {
@@ -329,19 +333,29 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
     }
     let to = address::destination(peer);
     let Some(service) = runtime::service() else { return leave_to_kernel(&held) };
-    match start_connect(fd, &held, &service, to, peer) {
-        Err(failure) => {
-            account::fallback(failure);
-            leave_to_kernel(&held)
-        }
-        Ok(stream) if !held.socket.become_stream(Arc::clone(&stream)) => {
+    let started = {
+        let _turn = held.socket.connect_turn();
+        if held.socket.role() != Role::Fresh {
             // Another thread's connect was faster.
-            stream.close(Some(Duration::ZERO), false);
-            connect_again(fd, &held)
+            None
+        } else {
+            match start_connect(fd, &held, &service, to, peer) {
+                Err(failure) => {
+                    account::fallback(failure);
+                    return leave_to_kernel(&held);
+                }
+                Ok(stream) => {
+                    held.socket.become_stream(Arc::clone(&stream));
+                    Some(stream)
+                }
+            }
         }
+    };
+    match started {
+        None => connect_again(fd, &held),
         // connect(2): "The socket is nonblocking and the connection cannot be completed immediately."
-        Ok(_) if held.is_nonblocking() => Route::err(Errno::INPROGRESS),
-        Ok(stream) => finish_connect(fd, &held, &stream, peer),
+        Some(_) if held.is_nonblocking() => Route::err(Errno::INPROGRESS),
+        Some(stream) => finish_connect(fd, &held, &stream, peer),
     }
 }
 

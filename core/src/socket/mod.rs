@@ -17,7 +17,7 @@ pub mod wait;
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::{
     os::fd::RawFd,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use listener::Listener;
@@ -62,6 +62,7 @@ pub struct Socket {
     role: AtomicU8,
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
+    connect_turn: Mutex<()>,
 }
 
 /// What a poller learns in one look.
@@ -82,7 +83,15 @@ impl Look {
 impl Socket {
     /// A socket of this domain.
     pub fn new(domain: i32, origin: Origin, options: Options) -> Self {
-        Socket { domain, origin, options, role: AtomicU8::new(Role::Fresh as u8), stream: OnceLock::new(), listener: OnceLock::new() }
+        Socket {
+            domain,
+            origin,
+            options,
+            role: AtomicU8::new(Role::Fresh as u8),
+            stream: OnceLock::new(),
+            listener: OnceLock::new(),
+            connect_turn: Mutex::new(()),
+        }
     }
 
     /// A socket that accept(2) returns.
@@ -105,6 +114,11 @@ impl Socket {
 
     fn set_role(&self, role: Role) {
         self.role.store(role as u8, Ordering::Release);
+    }
+
+    /// For the thread that looks whether it is fresh and then starts to connect: what a second one started would reach the peer, too.
+    pub fn connect_turn(&self) -> MutexGuard<'_, ()> {
+        self.connect_turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes it a stream. False if it has been one before.

@@ -14,6 +14,7 @@ use crate::{
     sys::{
         clock::{self, Nanos},
         ppoll::{PollFd, ppoll},
+        signals,
     },
 };
 
@@ -107,7 +108,7 @@ impl Stream {
         }
         match ppoll(&mut set, waiter.sleep_time(left), None) {
             // signal(7): the socket interfaces are never restarted when a time-out is set on the socket.
-            Err(Errno::INTR) if restart && deadline.is_none() && crate::sys::signals::restarts() => Ok(false),
+            Err(Errno::INTR) if restart && deadline.is_none() && signals::restarts() => Ok(false),
             Err(errno) => Err(errno),
             Ok(_) => Ok(false),
         }
@@ -158,6 +159,8 @@ impl Stream {
             }
             match answered {
                 Err(Errno::AGAIN) => {}
+                // The time was the library's, not one that is set on the socket.
+                Err(Errno::INTR) if deadline.is_none() && signals::restarts() => {}
                 other => return other.map(|()| self.phase()),
             }
         }

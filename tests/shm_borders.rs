@@ -1,0 +1,153 @@
+//! What shared memory does not cross, and what it outlives: network namespaces, users, exec, and a process that gives away its rights.
+//! On this machine, without an RDMA device.
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use support::{Ended, Program, Scratch, Statistics, artefact, build_c_program, free_port, is_root, needs_root};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const ADDRESS: &str = "127.0.0.1";
+/// The user nobody.
+const NOBODY: &str = "65534";
+/// Bytes of a connection of `fault_serve`.
+const SERVED: u64 = 300_000;
+
+/// A network of its own, for the program that follows. Root needs no namespace of users for that; others do.
+fn new_network() -> Vec<&'static str> {
+    let flags = if is_root() { "-n" } else { "-Urn" };
+    vec!["unshare", flags, "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]
+}
+
+#[test]
+fn a_listener_is_not_seen_from_another_network() {
+    let (scratch, number) = (Scratch::new(), free_port());
+    let port = number.to_string();
+    let server = Program::test(&scratch, "server", "fault_serve", &["serve", ADDRESS, &port, "1"]);
+    let server = server.preloaded().within(&new_network()).start();
+    server.wait_until_listening(number);
+
+    let refused = |name: &str| Program::test(&scratch, name, "fault_connect", &["refused", ADDRESS, &port, "3"]).preloaded();
+    let outside = refused("outside").run(LIMIT);
+    let elsewhere = refused("elsewhere").within(&new_network()).run(LIMIT);
+    for client in [outside, elsewhere] {
+        client.ok();
+        assert_eq!(client.counters.get("connected_shm"), 0, "{}", client.report());
+    }
+
+    let pid = server.pid().to_string();
+    let same: &[&str] =
+        if is_root() { &["nsenter", "-t", &pid, "-n"] } else { &["nsenter", "-t", &pid, "-U", "-n", "--preserve-credentials"] };
+    let inside = Program::test(&scratch, "inside", "fault_serve", &["ask", ADDRESS, &port]).preloaded().within(same).run(LIMIT);
+    inside.ok();
+    inside.was_over_shm(SERVED);
+    let server = server.wait(LIMIT);
+    server.ok();
+    server.was_over_shm(SERVED);
+    assert_eq!(server.counters.get("accepted_shm"), 1, "{}", server.report());
+}
+
+/// Server and client of these users, with this configuration: how they ended.
+#[track_caller]
+fn of_users(server: Option<&str>, client: Option<&str>, any_user: Option<&str>) -> [Ended; 2] {
+    // Everything in a place that both may read.
+    let scratch = Scratch::public();
+    let library = scratch.copy(&artefact("librspreload.so"));
+    let program = scratch.copy(&build_c_program("fault_serve")).display().to_string();
+    let configuration = scratch.public_folder("etc");
+    if let Some(value) = any_user {
+        fs::write(configuration.join("shm_any_uid"), value).expect("a file of the configuration");
+    }
+    let number = free_port();
+    let port = number.to_string();
+    let of_user = |name: &str, user: Option<&str>, words: &[&str]| {
+        let words = [&[program.as_str()], words].concat();
+        let started = Program::new(&scratch, name, &words).preloaded_with(&library).env("RSOCKET_CONFIG_DIR", &configuration);
+        match user {
+            None => started,
+            Some(user) => {
+                let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
+                started.within(&["setpriv", &user, &group, "--clear-groups", "--pdeathsig", "KILL"])
+            }
+        }
+    };
+    let server = of_user("server", server, &["serve", ADDRESS, &port, "1"]).start();
+    server.wait_until_listening(number);
+    let client = of_user("client", client, &["ask", ADDRESS, &port]).run(LIMIT);
+    client.ok();
+    let server = server.wait(LIMIT);
+    server.ok();
+    [server, client]
+}
+
+#[test]
+fn another_user_gets_a_tcp_connection() {
+    needs_root("runs programs as another user");
+    for (server, client) in [(Some(NOBODY), None), (None, Some(NOBODY))] {
+        let [server, client] = of_users(server, client, None);
+        assert_eq!(client.counters.get("connected_kernel"), 1, "{}", client.report());
+        assert_eq!(server.counters.get("accepted_kernel"), 1, "{}", server.report());
+        [server, client].iter().for_each(Ended::was_over_the_kernel);
+    }
+}
+
+#[test]
+fn the_same_user_and_any_that_is_let_in_get_shared_memory() {
+    needs_root("runs programs as another user");
+    for (server, client, any_user) in [(Some(NOBODY), Some(NOBODY), None), (Some(NOBODY), None, Some("1")), (None, Some(NOBODY), Some("1"))]
+    {
+        for ended in of_users(server, client, any_user) {
+            ended.was_over_shm(SERVED);
+        }
+    }
+}
+
+/// The counts of a line `WHO: sockets N, memfds N, mappings of memfds N`.
+#[track_caller]
+fn found(ended: &Ended, who: &str) -> Vec<u32> {
+    let line = ended.output.lines().find_map(|line| line.strip_prefix(who)?.strip_prefix(": "));
+    let line = line.unwrap_or_else(|| panic!("no line of {who} in {}", ended.report()));
+    line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
+}
+
+#[test]
+fn nothing_is_left_after_exec() {
+    for way in ["exec", "fork", "spawn"] {
+        let scratch = Scratch::new();
+        let ended = Program::test(&scratch, way, "border_exec", &[ADDRESS, way]).preloaded().run(LIMIT);
+        ended.ok();
+        let before = found(&ended, "here");
+        assert!(before[2] > 0, "no shared memory before: {}", ended.report());
+        assert_eq!(found(&ended, "after exec"), [0, 0, 0], "{}", ended.report());
+        assert_eq!(ended.output.contains("afterwards: they go on"), way != "exec", "{}", ended.report());
+    }
+}
+
+#[test]
+fn a_connection_goes_on_without_rights_and_in_another_root() {
+    needs_root("changes root and users");
+    let scratch = Scratch::public();
+    let (number, folder) = (free_port(), scratch.public_folder("root").display().to_string());
+    let port = number.to_string();
+    let end = |name: &str| {
+        let program = Program::test(&scratch, name, "border_rights", &[name, ADDRESS, &port, &folder, NOBODY]);
+        // in the other root there is no file for them
+        program.preloaded().env("RSOCKET_STATS", "-")
+    };
+    let server = end("listen").start();
+    server.wait_until_listening(number);
+    let client = end("connect").run(LIMIT);
+    let plain = ["before", "one of them", "both", "a new one"].map(|when| format!("{when}: received whole\n"));
+    let [first, second, third, fourth] = &plain;
+    let (rights, end) = ("user yes, root yes\n", "at the end: end of file\n");
+    assert_eq!(client.ok(), [first, second, rights, third, fourth, end].concat(), "{}", client.report());
+    let server = server.wait(LIMIT);
+    assert_eq!(server.ok(), [first, rights, second, third, fourth, end].concat(), "{}", server.report());
+    for ended in [server, client] {
+        let counters = Statistics::parse(&ended.errors);
+        assert!(counters.get("bytes_sent_shm") >= 9_000_000, "{}", ended.report());
+        assert_eq!(counters.get("bytes_sent_verbs"), 0, "{}", ended.report());
+    }
+}

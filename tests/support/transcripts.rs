@@ -1,0 +1,42 @@
+//! The programs of `tests/programs` that print a transcript, which is to be the same on kernel TCP and under the preload.
+//!
+//! `RSOCKET_TEST_PROGRAMS=poll_,io_echo` takes those whose names begin so.
+
+use std::env;
+use std::fs;
+
+use super::programs::repository;
+
+const FAMILIES: [&str; 7] = ["socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_"];
+
+/// Those that make no connection which lives, or end without a byte of data.
+pub const NO_DATA: [&str; 6] = ["descriptor_stat", "option_inherit", "socket_abort", "socket_errors", "socket_names", "socket_refused"];
+
+/// The programs that `RSOCKET_TEST_PROGRAMS` takes; all of them without it.
+pub fn programs() -> Vec<String> {
+    let chosen = env::var("RSOCKET_TEST_PROGRAMS").unwrap_or_default();
+    let chosen: Vec<&str> = chosen.split(',').filter(|part| !part.is_empty()).collect();
+    let entries = fs::read_dir(repository().join("tests/programs")).expect("tests/programs").flatten();
+    let names = entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".c").map(str::to_owned));
+    let mut programs: Vec<String> = names
+        .filter(|name| FAMILIES.iter().any(|family| name.starts_with(family)))
+        .filter(|name| chosen.is_empty() || chosen.iter().any(|part| name.starts_with(part)))
+        .collect();
+    programs.sort();
+    assert!(!programs.is_empty(), "no programs");
+    programs
+}
+
+/// The first line in which two transcripts differ, with what stands before it; `None` when they are equal.
+pub fn difference(plain: &str, other: &str) -> Option<String> {
+    if plain == other {
+        return None;
+    }
+    let (plain, other): (Vec<_>, Vec<_>) = (plain.lines().collect(), other.lines().collect());
+    let at = plain.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    let context = plain.iter().take(at).skip(at.saturating_sub(3)).map(|line| format!("      {line}\n"));
+    let show = |lines: &[&str]| lines.get(at).map_or("(nothing)".to_owned(), |line| (*line).to_owned());
+    let more = plain.iter().zip(&other).skip(at).filter(|(a, b)| a != b).count();
+    let context: String = context.collect();
+    Some(format!("line {}:\n{context}  plain {}\n  other {}\n  ({more} lines differ)", at + 1, show(&plain), show(&other)))
+}
