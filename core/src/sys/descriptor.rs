@@ -1,6 +1,9 @@
 //! The library's own descriptors: close-on-exec, and above the program's numbers (DESIGN: D1).
 
-use core::time::Duration;
+use core::{
+    sync::atomic::{AtomicI32, Ordering},
+    time::Duration,
+};
 use std::os::fd::RawFd;
 
 use rustix::{
@@ -19,11 +22,25 @@ const BASE: RawFd = 1024;
 
 /// Moves a descriptor out of the program's way. Where the limit on descriptors leaves no room up there it stays where it is.
 pub fn lift(fd: OwnedFd) -> OwnedFd {
-    let base = base();
-    if fd.as_raw_fd() >= base {
+    /// The base when it was last looked up, 0 before: a system call less for each descriptor.
+    static KNOWN: AtomicI32 = AtomicI32::new(0);
+    let mut known = KNOWN.load(Ordering::Relaxed);
+    if known == 0 {
+        known = base();
+        KNOWN.store(known, Ordering::Relaxed);
+    }
+    if fd.as_raw_fd() >= known {
         return fd;
     }
-    fcntl_dupfd_cloexec(&fd, base).unwrap_or(fd)
+    match fcntl_dupfd_cloexec(&fd, known) {
+        Ok(lifted) => lifted,
+        // fcntl(2): "F_DUPFD ... arg is greater than the maximum allowable value": the limit has been lowered.
+        Err(Errno::INVAL) => {
+            KNOWN.store(0, Ordering::Relaxed);
+            fcntl_dupfd_cloexec(&fd, base()).unwrap_or(fd)
+        }
+        Err(_) => fd,
+    }
 }
 
 /// Where own descriptors begin: the upper half of what is allowed, so that programs which count from below are not disturbed.

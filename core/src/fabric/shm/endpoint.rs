@@ -44,7 +44,7 @@ enum Stage {
 /// See the module.
 pub(super) struct ShmEndpoint {
     shared: Arc<Shared>,
-    channel: OwnedFd,
+    channel: Arc<OwnedFd>,
     /// Its name at [`Shared`].
     id: u64,
     token: Token,
@@ -88,7 +88,7 @@ struct Broken {
 /// What an endpoint is made of.
 pub(super) struct Parts {
     pub(super) shared: Arc<Shared>,
-    pub(super) channel: OwnedFd,
+    pub(super) channel: Arc<OwnedFd>,
     pub(super) own: Own,
     /// Passive side: the peer's memory, and it has asked.
     pub(super) peer: Option<Memory>,
@@ -414,7 +414,7 @@ impl Endpoint for ShmEndpoint {
     fn disconnect(&mut self) {
         if self.stage != Stage::Ended {
             self.stage = Stage::Ended;
-            channel::end(&self.channel);
+            channel::end(&*self.channel);
         }
     }
 

@@ -11,7 +11,7 @@ use core::{
 use std::{
     collections::HashMap,
     os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
 };
 
 use rustix::{
@@ -20,6 +20,7 @@ use rustix::{
         epoll::{self, CreateFlags, EventData, EventFlags},
     },
     fd::{AsFd, AsRawFd, OwnedFd},
+    time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime},
 };
 
 use super::{
@@ -38,6 +39,11 @@ use crate::{
 
 /// Clients that have connected and not asked yet; of more, the oldest are turned away.
 pub(super) const ASKING: usize = 256;
+
+/// How long a connection is young: see [`Shared::watch`].
+const YOUNG: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// The name of the timer.
+const TIMER: u64 = 0;
 
 /// A listening socket.
 pub(super) struct Rendezvous {
@@ -67,6 +73,10 @@ pub(super) struct Shared {
     watched: Mutex<HashMap<u64, Watched>>,
     next_id: AtomicU64,
     next_key: AtomicU32,
+    /// Goes off when [`Shared::young`] is to be looked at.
+    timer: OwnedFd,
+    /// Connections whose ends are not watched for yet.
+    young: Mutex<Vec<(u64, Weak<OwnedFd>)>>,
     spare: Mutex<Option<Own>>,
     /// A descriptor for the time when there are no more.
     reserve: Mutex<Option<OwnedFd>>,
@@ -83,10 +93,15 @@ impl Shared {
         let mut seed = [0; 4];
         // Keys only tell connections apart: any will do.
         let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::NONBLOCK);
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map(descriptor::lift)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map(descriptor::lift)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
         Ok(Shared {
-            epoll: descriptor::lift(epoll::create(CreateFlags::CLOEXEC)?),
+            epoll,
+            timer,
+            young: Mutex::new(Vec::new()),
             watched: Mutex::new(HashMap::new()),
-            next_id: AtomicU64::new(1),
+            next_id: AtomicU64::new(TIMER + 1),
             next_key: AtomicU32::new(u32::from_ne_bytes(seed)),
             spare: Mutex::new(None),
             reserve: Mutex::new(Some(descriptor::event()?)),
@@ -113,11 +128,30 @@ impl Shared {
         epoll::add(&self.epoll, fd, EventData::new_u64(id), flags).inspect_err(|_| self.unwatch(id))
     }
 
-    /// The end of this connection is worth an event.
-    pub(super) fn watch(&self, channel: &OwnedFd, id: u64, token: Token) {
-        // Edge-triggered: where a child holds the descriptor too, it cannot be taken off.
-        if let Err(errno) = self.add(channel, id, EventFlags::RDHUP | EventFlags::ET, Watched::Connection(token)) {
-            log_debug!("{token:?}: the end of the peer will be seen late: {errno}");
+    /// The end of this connection is worth an event, once it is older than [`YOUNG`]. A short one is over by then in good order, which
+    /// its own messages say: nobody need be woken for that. Threads that wait for a connection see its end themselves.
+    pub(super) fn watch(&self, channel: &Arc<OwnedFd>, id: u64, token: Token) {
+        lock(&self.watched).insert(id, Watched::Connection(token));
+        let mut young = lock(&self.young);
+        young.push((id, Arc::downgrade(channel)));
+        if young.len() == 1 {
+            let once = Itimerspec { it_interval: Timespec::default(), it_value: YOUNG };
+            if let Err(errno) = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once) {
+                log_debug!("ends of peers will be seen late: {errno}");
+            }
+        }
+    }
+
+    /// Watches for the ends of those that were young.
+    fn grown_up(&self) {
+        let _ = rustix::io::read(&self.timer, &mut [0_u8; 8]);
+        let young = core::mem::take(&mut *lock(&self.young));
+        for (id, channel) in young {
+            let Some(channel) = channel.upgrade() else { continue };
+            // Edge-triggered: where a child holds the descriptor too, it cannot be taken off.
+            if let Err(errno) = epoll::add(&self.epoll, &*channel, EventData::new_u64(id), EventFlags::RDHUP | EventFlags::ET) {
+                log_debug!("the end of a peer will be seen late: {errno}");
+            }
         }
     }
 
@@ -201,7 +235,10 @@ impl Shared {
                 _ => break,
             }
             for event in ready {
-                events.extend(self.take_event(event.data.u64()));
+                match event.data.u64() {
+                    TIMER => self.grown_up(),
+                    id => events.extend(self.take_event(id)),
+                }
             }
         }
         events
@@ -290,6 +327,7 @@ impl Shared {
         match memories {
             Ok((own, peer)) => {
                 let (client, server) = (request.client, request.server);
+                let channel = Arc::new(channel);
                 let parts = Parts { shared: Arc::clone(self), channel, own, peer: Some(peer), client, server, token: Token::default() };
                 let endpoint: Box<dyn Endpoint> = Box::new(ShmEndpoint::new(parts, &listener.endpoint));
                 Some(Event::Incoming { listener: listener.token, endpoint, private_data: request.private_data })

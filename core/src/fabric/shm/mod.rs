@@ -21,7 +21,7 @@ use rustix::{
 use crate::{
     config,
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, Kernel, ListenOn, Listening, Started, Token},
     log_debug,
     sys::descriptor,
 };
@@ -95,16 +95,13 @@ fn source_on_this_host(peer: SocketAddr) -> Option<IpAddr> {
 }
 
 /// Binds the program's socket to a port of the kernel's choice.
-fn reserve(kernel: RawFd, ip: IpAddr) -> Option<u16> {
-    let socket = descriptor::borrow(kernel)?;
-    let named = SocketAddr::try_from(getsockname(socket).ok()?).ok()?;
-    if named.port() == 0 {
-        let ip = match ip {
-            IpAddr::V4(ip) if named.is_ipv6() => IpAddr::V6(ip.to_ipv6_mapped()),
-            ip => ip,
-        };
-        rustix::net::bind(socket, &SocketAddr::new(ip, 0)).ok()?;
-    }
+fn reserve(kernel: Kernel, ip: IpAddr) -> Option<u16> {
+    let socket = descriptor::borrow(kernel.fd)?;
+    let ip = match ip {
+        IpAddr::V4(ip) if kernel.is_ipv6 => IpAddr::V6(ip.to_ipv6_mapped()),
+        ip => ip,
+    };
+    rustix::net::bind(socket, &SocketAddr::new(ip, 0)).ok()?;
     let port = SocketAddr::try_from(getsockname(socket).ok()?).ok()?.port();
     (port != 0).then_some(port)
 }
@@ -124,6 +121,7 @@ impl Fabric for Shm {
         }
         let own = Layout::of(&to.endpoint).and_then(|layout| self.shared.memory(layout)).map_err(ConnectFailure::Limit)?;
         let client = self.client_addr(to, source);
+        let channel = Arc::new(channel);
         let parts = Parts { shared: Arc::clone(&self.shared), channel, own, peer: None, client, server: to.peer, token };
         Ok(Started::Ready(Box::new(ShmEndpoint::new(parts, &to.endpoint))))
     }
