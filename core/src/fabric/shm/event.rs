@@ -41,7 +41,7 @@ use crate::{
 pub(super) const ASKING: usize = 256;
 
 /// How long a connection is young: see [`Shared::watch`].
-const YOUNG: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const YOUNG: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// The name of the timer.
 const TIMER: u64 = 0;
 
@@ -143,7 +143,7 @@ impl Shared {
     }
 
     /// Watches for the ends of those that were young.
-    fn grown_up(&self) {
+    pub(super) fn grow_up(&self) {
         let _ = rustix::io::read(&self.timer, &mut [0_u8; 8]);
         let young = core::mem::take(&mut *lock(&self.young));
         for (id, channel) in young {
@@ -236,7 +236,7 @@ impl Shared {
             }
             for event in ready {
                 match event.data.u64() {
-                    TIMER => self.grown_up(),
+                    TIMER => self.grow_up(),
                     id => events.extend(self.take_event(id)),
                 }
             }

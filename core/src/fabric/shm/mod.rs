@@ -61,6 +61,12 @@ impl Shm {
         Arc::strong_count(&self.shared) == 1 && self.shared.watched_count() == 0
     }
 
+    /// No connection is young any more.
+    #[cfg(test)]
+    pub(crate) fn grow_up(&self) {
+        self.shared.grow_up();
+    }
+
     fn port(&self) -> u16 {
         let many = PORTS.end() - PORTS.start() + 1;
         // A multiplicative hash of a counter: far apart, and only after a long time the same.
