@@ -114,7 +114,7 @@ pub trait Endpoint: Send {
     fn reject(&mut self);
 
     /// What has become of [`Endpoint::connect`] or [`Endpoint::accept`], once, on a fabric that has no event for it: the answer comes on
-    /// [`Endpoint::event_fd`], to whoever asks first.
+    /// [`Endpoint::event_fd`], to whoever asks first after [`Endpoint::clear_events`].
     fn outcome(&mut self) -> Option<Outcome> {
         None
     }

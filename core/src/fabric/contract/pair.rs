@@ -131,6 +131,7 @@ pub(super) fn await_event<T>(h: &mut dyn Harness, server: bool, mut wanted: impl
 
 pub(super) fn await_failure(h: &mut dyn Harness, side: &mut Side, token: Token) -> ConnectFailure {
     loop {
+        side.endpoint.clear_events();
         match side.endpoint.outcome() {
             Some(Ok(_)) => panic!("established"),
             Some(Err(reason)) => return reason,
@@ -214,6 +215,9 @@ impl Pair {
     fn take_events(&mut self, h: &mut dyn Harness) {
         for token in [CLIENT, SERVER] {
             let side = self.named(token);
+            if !side.established {
+                side.endpoint.clear_events();
+            }
             match side.endpoint.outcome() {
                 Some(Ok(private_data)) => side.establish(token, private_data),
                 Some(Err(reason)) => side.failed = Some(reason),

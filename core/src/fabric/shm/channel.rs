@@ -52,9 +52,9 @@ pub(super) fn connect(names: &[String]) -> Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// The next connection of a listener; `None`: there is none.
-pub(super) fn accept(listener: BorrowedFd<'_>) -> Option<OwnedFd> {
-    rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok().map(descriptor::lift)
+/// The next connection of a listener. EAGAIN: there is none.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+    rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).map(descriptor::lift)
 }
 
 /// The user at the other end, when it connected or began to listen.

@@ -203,7 +203,8 @@ impl ShmEndpoint {
             }
         };
         if message.is_some() && self.peer_posted == self.put && !self.peer_has_posted() {
-            return false;
+            // What is broken waits for nothing.
+            return self.broken.is_some();
         }
         let Some(peer) = &self.peer else {
             self.fail(TransportError::Flushed);

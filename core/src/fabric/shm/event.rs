@@ -6,7 +6,7 @@
 
 use core::{
     net::SocketAddr,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 use std::{
     collections::HashMap,
@@ -37,11 +37,15 @@ use crate::{
 };
 
 /// Clients that have connected and not asked yet; of more, the oldest are turned away.
-const ASKING: usize = 256;
+pub(super) const ASKING: usize = 256;
 
 /// A listening socket.
 pub(super) struct Rendezvous {
+    /// Its name at [`Shared`].
+    pub(super) id: u64,
     pub(super) socket: OwnedFd,
+    /// Its clients are announced once each: there was no descriptor for one.
+    pub(super) quiet: AtomicBool,
     pub(super) token: Token,
     pub(super) addr: SocketAddr,
     pub(super) v6_only: bool,
@@ -64,6 +68,8 @@ pub(super) struct Shared {
     next_id: AtomicU64,
     next_key: AtomicU32,
     spare: Mutex<Option<Own>>,
+    /// A descriptor for the time when there are no more.
+    reserve: Mutex<Option<OwnedFd>>,
     /// Programs of other users are let in.
     any_uid: bool,
 }
@@ -83,6 +89,7 @@ impl Shared {
             next_id: AtomicU64::new(1),
             next_key: AtomicU32::new(u32::from_ne_bytes(seed)),
             spare: Mutex::new(None),
+            reserve: Mutex::new(Some(descriptor::event()?)),
             any_uid,
         })
     }
@@ -124,20 +131,29 @@ impl Shared {
     /// No more events of this.
     pub(super) fn unwatch(&self, id: u64) {
         let gone = lock(&self.watched).remove(&id);
-        drop(gone);
+        self.ignore(gone.as_ref());
+    }
+
+    /// What keeps a descriptor open may outlast its entry (a client that has not asked keeps its listener, a child of the program has
+    /// all), and the end that it has come to would be an event for ever.
+    fn ignore(&self, gone: Option<&Watched>) {
+        let _ = match gone {
+            Some(Watched::Listener(listener)) => epoll::delete(&self.epoll, &listener.socket),
+            Some(Watched::Asking(_, channel)) => epoll::delete(&self.epoll, channel),
+            // Edge-triggered, and a stranger here.
+            Some(Watched::Connection(_)) | None => Ok(()),
+        };
     }
 
     /// Starts to take connections of a listener.
-    pub(super) fn listen(&self, rendezvous: &Arc<Rendezvous>) -> Result<u64> {
-        let id = self.id();
-        self.add(&rendezvous.socket, id, EventFlags::IN, Watched::Listener(Arc::clone(rendezvous)))?;
-        Ok(id)
+    pub(super) fn listen(&self, rendezvous: &Arc<Rendezvous>) -> Result<()> {
+        self.add(&rendezvous.socket, rendezvous.id, EventFlags::IN, Watched::Listener(Arc::clone(rendezvous)))
     }
 
     /// Whether a thread waits for the clients of this listener by itself.
-    pub(super) fn attend(&self, rendezvous: &Rendezvous, id: u64, attended: bool) {
+    pub(super) fn attend(&self, rendezvous: &Rendezvous, attended: bool) {
         let flags = if attended { EventFlags::empty() } else { EventFlags::IN };
-        if let Err(errno) = epoll::modify(&self.epoll, &rendezvous.socket, EventData::new_u64(id), flags) {
+        if let Err(errno) = epoll::modify(&self.epoll, &rendezvous.socket, EventData::new_u64(rendezvous.id), flags) {
             log_debug!("{}: {errno}", rendezvous.addr);
         }
     }
@@ -166,10 +182,19 @@ impl Shared {
         drop(before);
     }
 
+    #[cfg(test)]
+    pub(super) fn watched_count(&self) -> usize {
+        lock(&self.watched).len()
+    }
+
     /// See [`Fabric::events`](crate::fabric::Fabric::events).
     pub(super) fn take_events(self: &Arc<Self>, most: usize) -> Vec<Event> {
         let mut events = Vec::new();
-        while events.len() < most {
+        // Clients that connect and say nothing are no events: however many come, there is an end.
+        for _ in 0..most {
+            if events.len() >= most {
+                break;
+            }
             let mut ready = Vec::with_capacity(most - events.len());
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&Timespec::default())) {
                 Ok(count) if count > 0 => {}
@@ -197,23 +222,48 @@ impl Shared {
         };
         match listener {
             Ok(listener) => self.take_client(&listener),
-            Err(Watched::Asking(listener, channel)) => {
-                let _ = epoll::delete(&self.epoll, &channel);
+            Err(asking) => {
+                self.ignore(Some(&asking));
+                let Watched::Asking(listener, channel) = asking else { return None };
                 self.take_request(&listener, channel)
             }
-            Err(_) => None,
         }
     }
 
     /// The next client of a listener, if it has asked already.
     pub(super) fn take_client(self: &Arc<Self>, listener: &Arc<Rendezvous>) -> Option<Event> {
-        let channel = channel::accept(listener.socket.as_fd())?;
+        let channel = match channel::accept(listener.socket.as_fd()) {
+            Ok(channel) => channel,
+            Err(errno @ (Errno::MFILE | Errno::NFILE)) => {
+                warn_of_limit(errno);
+                self.turn_away(listener);
+                return None;
+            }
+            Err(_) => return None,
+        };
+        if listener.quiet.swap(false, Ordering::Relaxed) {
+            self.attend(listener, false);
+        }
         let uid = channel::peer_uid(channel.as_fd());
         if !self.lets_in(uid) {
             log_debug!("a client of user {uid:?} is left to the kernel");
             return None;
         }
         self.take_request(listener, channel)
+    }
+
+    /// Where no descriptor is left for a client it goes to the kernel's queue, where it waits as any other: here it would be announced
+    /// again and again.
+    fn turn_away(&self, listener: &Rendezvous) {
+        let mut reserve = lock(&self.reserve);
+        drop(reserve.take());
+        let turned_away = channel::accept(listener.socket.as_fd()).is_ok();
+        if !turned_away && !listener.quiet.swap(true, Ordering::Relaxed) {
+            // Not even so: one event a client must do, until there is a descriptor again.
+            let flags = EventFlags::IN | EventFlags::ET;
+            let _ = epoll::modify(&self.epoll, &listener.socket, EventData::new_u64(listener.id), flags);
+        }
+        *reserve = descriptor::event().ok();
     }
 
     /// The request of a client that has connected: now if it is there, else when it comes.
@@ -267,7 +317,7 @@ impl Shared {
             let oldest = asking().min();
             let turned_away = oldest.and_then(|oldest| watched.remove(&oldest));
             drop(watched);
-            drop(turned_away);
+            self.ignore(turned_away.as_ref());
         }
     }
 }

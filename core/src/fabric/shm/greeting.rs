@@ -83,12 +83,17 @@ impl Greeting {
             _ => return None,
         };
         let private_length = number(PRIVATE_LENGTH)? as usize;
+        let (client, server) = (address(bytes.get(LOCAL..)?.first_chunk()?)?, address(bytes.get(PEER..)?.first_chunk()?)?);
+        // A program's socket is of one family: it must not be shown a peer of another.
+        if client.is_ipv4() != server.is_ipv4() {
+            return None;
+        }
         Some(Greeting {
             verdict,
             key: number(KEY)?,
             layout: Layout::new(number(ENTRIES)?, number(TARGETS)?, number(RECEIVE)?)?,
-            client: address(bytes.get(LOCAL..)?.first_chunk()?)?,
-            server: address(bytes.get(PEER..)?.first_chunk()?)?,
+            client,
+            server,
             private_data: bytes.get(PRIVATE..)?.get(..private_length)?.to_vec(),
         })
     }
@@ -135,7 +140,7 @@ mod tests {
             verdict: Verdict::Request,
             key: 0x0102_0304,
             layout: Layout::new(256, 32, 131_072).unwrap(),
-            client: "127.0.0.1:40000".parse().unwrap(),
+            client: "[fe80::2%3]:40000".parse().unwrap(),
             server: "[fe80::1%3]:80".parse().unwrap(),
             private_data: b"forty bytes or so".to_vec(),
         }
@@ -144,7 +149,16 @@ mod tests {
     #[test]
     fn comes_back_as_it_was() {
         let greeting = greeting();
+        assert_eq!(Greeting::parse(&greeting.to_bytes()), Some(greeting.clone()));
+        let (client, server) = ("127.0.0.1:40000".parse().unwrap(), "127.0.0.2:80".parse().unwrap());
+        let greeting = Greeting { client, server, ..greeting };
         assert_eq!(Greeting::parse(&greeting.to_bytes()), Some(greeting));
+    }
+
+    #[test]
+    fn both_ends_are_of_one_family() {
+        let mixed = Greeting { client: "127.0.0.1:40000".parse().unwrap(), ..greeting() };
+        assert_eq!(Greeting::parse(&mixed.to_bytes()), None);
     }
 
     #[test]

@@ -7,7 +7,10 @@
 //! Nothing here blocks. A client connects within its own call, so that its [`Fabric::connect`] gives an endpoint at once and the answer
 //! comes as [`Endpoint::outcome`](super::Endpoint::outcome).
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::atomic::AtomicBool,
+};
 use std::{os::fd::RawFd, sync::Arc};
 
 use rustix::{
@@ -30,7 +33,7 @@ mod greeting;
 mod memory;
 mod name;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use endpoint::{Parts, ShmEndpoint};
 use event::{Rendezvous, Shared};
@@ -50,6 +53,12 @@ impl Shm {
     /// Makes it; EMFILE and the like where that is not possible.
     pub fn open() -> Result<Arc<Shm>> {
         Ok(Arc::new(Shm { shared: Arc::new(Shared::new(config::get().shm_any_uid)?) }))
+    }
+
+    /// Whether there is neither a listener nor a connection.
+    #[cfg(test)]
+    pub(crate) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1 && self.shared.watched_count() == 0
     }
 
     fn port(&self) -> u16 {
@@ -135,9 +144,11 @@ impl Fabric for Shm {
                 break;
             }
         }
-        let rendezvous = Arc::new(Rendezvous { socket: socket?, token, addr, v6_only: on.v6_only, endpoint: on.endpoint });
-        let id = self.shared.listen(&rendezvous)?;
-        Ok(Box::new(Listener { rendezvous, id, shared: Arc::clone(&self.shared) }))
+        let (id, quiet) = (self.shared.id(), AtomicBool::new(false));
+        let rendezvous = Rendezvous { id, socket: socket?, quiet, token, addr, v6_only: on.v6_only, endpoint: on.endpoint };
+        let rendezvous = Arc::new(rendezvous);
+        self.shared.listen(&rendezvous)?;
+        Ok(Box::new(Listener { rendezvous, shared: Arc::clone(&self.shared) }))
     }
 
     fn event_fds(&self) -> EventFds {
@@ -152,7 +163,6 @@ impl Fabric for Shm {
 /// A listening socket, until it is dropped.
 struct Listener {
     rendezvous: Arc<Rendezvous>,
-    id: u64,
     shared: Arc<Shared>,
 }
 
@@ -166,7 +176,7 @@ impl Listening for Listener {
     }
 
     fn attend(&self, attended: bool) {
-        self.shared.attend(&self.rendezvous, self.id, attended);
+        self.shared.attend(&self.rendezvous, attended);
     }
 
     fn take(&self) -> Option<Event> {
@@ -176,7 +186,7 @@ impl Listening for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.shared.unwatch(self.id);
+        self.shared.unwatch(self.rendezvous.id);
         // Children of the program may hold the descriptor too: nobody shall come to a listener that nobody serves.
         channel::end(&self.rendezvous.socket);
     }

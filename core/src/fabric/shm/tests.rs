@@ -7,9 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::fd::OwnedFd;
+
+pub(crate) mod rogue;
+
 use super::*;
 use crate::{
-    fabric::contract::{self, Harness},
+    fabric::{
+        EndpointConfig,
+        contract::{self, Harness},
+    },
     sys::ppoll::{PollFd, ppoll},
 };
 
@@ -60,4 +67,90 @@ fn keeps_the_contract() {
         println!("{name}");
         test(&mut Two::new());
     }
+}
+
+const CONFIG: EndpointConfig = EndpointConfig {
+    send_queue: 16,
+    receive_queue: 16,
+    inline: 0,
+    receive_bytes: 4096,
+    shm_receive_bytes: 4096,
+    send_bytes: 4096,
+    target_bytes: 32,
+};
+
+fn listen(shm: &Shm) -> Box<dyn Listening> {
+    let on = ListenOn { addr: SocketAddr::from(([127, 0, 0, 1], 0)), v6_only: false, backlog: 16, endpoint: CONFIG };
+    shm.listen(&on, Token(1)).unwrap()
+}
+
+/// Somebody who has connected to a listener, and says nothing.
+fn silent_client(addr: SocketAddr) -> OwnedFd {
+    channel::connect(&name::candidates(addr)).unwrap().unwrap()
+}
+
+/// Whether the fabric has something to do, once it has done what there is.
+fn is_busy(shm: &Shm) -> bool {
+    for _ in 0..4 {
+        assert!(shm.events(64).is_empty());
+    }
+    let mut set = [PollFd { fd: shm.event_fds()[0], events: libc::POLLIN, revents: 0 }];
+    ppoll(&mut set, Some(Duration::ZERO), None) != Ok(0)
+}
+
+#[test]
+fn a_listener_that_was_closed_keeps_nobody_busy() {
+    let shm = Shm::open().unwrap();
+    let listening = listen(&shm);
+    let client = silent_client(listening.local_addr());
+    assert!(!is_busy(&shm));
+    drop(listening);
+    assert!(!is_busy(&shm));
+    drop(client);
+    assert!(!is_busy(&shm));
+    assert_eq!(shm.shared.watched_count(), 0);
+}
+
+#[test]
+fn more_silent_clients_than_are_kept_waiting() {
+    let shm = Shm::open().unwrap();
+    let listening = listen(&shm);
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.extend((0..64).map(|_| silent_client(listening.local_addr())));
+        assert!(shm.events(64).is_empty());
+    }
+    while is_busy(&shm) {}
+    // All of them and the listener.
+    assert_eq!(shm.shared.watched_count(), event::ASKING + 1);
+    let mut byte = [0];
+    let turned_away = clients.iter().filter(|client| channel::receive(client.as_fd(), &mut byte).is_ok_and(|(len, _)| len == 0)).count();
+    assert_eq!(turned_away, clients.len() - event::ASKING);
+}
+
+/// Where there is no descriptor at all for a client, not even the one that is kept for that, it stays in the queue, and is there when the next one comes.
+#[test]
+#[ignore = "a program for the test below"]
+fn program_without_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let shm = Shm::open().unwrap();
+    let listening = listen(&shm);
+    let clients: Vec<OwnedFd> = (0..3).map(|_| silent_client(listening.local_addr())).collect();
+    let many = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(2), ..many.clone() }).unwrap();
+    assert!(!is_busy(&shm));
+    assert_eq!(shm.shared.watched_count(), 1);
+    setrlimit(Resource::Nofile, many).unwrap();
+    let another = silent_client(listening.local_addr());
+    assert!(!is_busy(&shm));
+    assert_eq!(shm.shared.watched_count(), 1 + clients.len() + 1);
+    drop(another);
+}
+
+#[test]
+fn a_client_without_a_descriptor_keeps_nobody_busy() {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "--ignored", "--nocapture", "fabric::shm::tests::program_without_descriptors"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

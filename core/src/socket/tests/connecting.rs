@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use super::{
-    Stage, for_seeds,
+    BOTH, Over, SIM, Stage, for_seeds,
     plan::{Plan, SIZES, Then},
     stage::{LATE, settings},
 };
@@ -25,25 +25,38 @@ fn is_left_to_the_kernel(stage: &Stage) {
 
 #[test]
 fn refused() {
-    for_seeds("refused", 4000..4006, |seed| {
-        let mut stage = Stage::new(settings(seed));
-        stage.connect(7, SIZES, LATE).unwrap();
-        stage.run();
-        is_left_to_the_kernel(&stage);
-        assert!(stage.now() < 10_000_000);
+    for_seeds("refused", BOTH, 4000..4006, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
+        match stage.connect(7, SIZES, LATE) {
+            Ok(_) => {
+                stage.run();
+                is_left_to_the_kernel(&stage);
+                assert!(stage.now() < 10_000_000);
+            }
+            Err(failure) => {
+                assert_eq!((over, failure), (Over::Shm, ConnectFailure::Refused));
+                assert_eq!(stage.nodes[0].service.everything().len(), 0);
+            }
+        }
         stage.finish();
     });
 }
 
 #[test]
 fn no_route() {
-    for_seeds("no_route", 4010..4014, |seed| {
-        let mut stage = Stage::new(settings(seed));
-        stage.connect_to("10.0.9.9:7".parse().unwrap(), SIZES, LATE).unwrap();
-        stage.run();
-        is_left_to_the_kernel(&stage);
-        stage.sim.without_device(stage.nodes[0].host, true);
-        assert_eq!(stage.connect(7, SIZES, LATE), Err(ConnectFailure::NoRoute));
+    for_seeds("no_route", BOTH, 4010..4014, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
+        // RFC 5737: no host has it.
+        let elsewhere = "192.0.2.1:7".parse().unwrap();
+        if let Some(host) = stage.nodes[0].place.host {
+            stage.connect_to(elsewhere, SIZES, LATE).unwrap();
+            stage.run();
+            is_left_to_the_kernel(&stage);
+            stage.sim().without_device(host, true);
+            assert_eq!(stage.connect(7, SIZES, LATE), Err(ConnectFailure::NoRoute));
+        } else {
+            assert_eq!(stage.connect_to(elsewhere, SIZES, LATE), Err(ConnectFailure::NoRoute));
+        }
         assert_eq!(stage.nodes[0].service.everything().len(), 0);
         stage.finish();
     });
@@ -52,8 +65,8 @@ fn no_route() {
 /// Also sending nothing has to wait for a connection.
 #[test]
 fn nothing_is_sent_before_there_is_a_connection() {
-    for_seeds("nothing_is_sent_before_there_is_a_connection", 4015..4017, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("nothing_is_sent_before_there_is_a_connection", BOTH, 4015..4017, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
         for from in [&b"x"[..], &b""[..]] {
@@ -67,10 +80,10 @@ fn nothing_is_sent_before_there_is_a_connection() {
 /// The deadline counts, not the connection manager's patience.
 #[test]
 fn silent_host() {
-    for_seeds("silent_host", 4020..4030, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("silent_host", SIM, 4020..4030, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.listen(7, SIZES, 1);
-        stage.sim.silence(stage.nodes[1].host, true);
+        stage.sim().silence(stage.nodes[1].place.host.unwrap(), true);
         stage.connect(7, SIZES, 300_000_000).unwrap();
         stage.run();
         is_left_to_the_kernel(&stage);
@@ -83,8 +96,8 @@ fn silent_host() {
 /// A deadline at any moment of the way: either it is connected or it is the kernel's.
 #[test]
 fn deadline_at_any_time() {
-    for_seeds("deadline_at_any_time", 4100..4140, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("deadline_at_any_time", BOTH, 4100..4140, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.listen(7, SIZES, 1);
         let patience = stage.random.within(&(1..=1_000_000));
         stage.connect(7, SIZES, patience).unwrap();
@@ -100,8 +113,8 @@ fn deadline_at_any_time() {
 
 #[test]
 fn closed_while_connecting() {
-    for_seeds("closed_while_connecting", 4200..4240, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("closed_while_connecting", BOTH, 4200..4240, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.lag = if seed.is_multiple_of(3) { 800 } else { 0 };
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
@@ -115,8 +128,8 @@ fn closed_while_connecting() {
 
 #[test]
 fn server_dies_while_connecting() {
-    for_seeds("server_dies_while_connecting", 4300..4340, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("server_dies_while_connecting", BOTH, 4300..4340, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
         let time = stage.random.within(&(1..=1_000_000));
@@ -130,8 +143,8 @@ fn server_dies_while_connecting() {
 
 #[test]
 fn client_dies_while_connecting() {
-    for_seeds("client_dies_while_connecting", 4400..4440, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("client_dies_while_connecting", BOTH, 4400..4440, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.listen(7, SIZES, 0);
         stage.connect(7, SIZES, LATE).unwrap();
         let time = stage.random.within(&(1..=1_000_000));
@@ -147,8 +160,8 @@ fn client_dies_while_connecting() {
 /// The server speaks first, and the client's service is slow to say that the connection stands.
 #[test]
 fn banner_before_the_client_knows() {
-    for_seeds("banner_before_the_client_knows", 4500..4530, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("banner_before_the_client_knows", BOTH, 4500..4530, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.plans = Box::new(|_| (Plan::new(10, Then::Shutdown), Plan::new(30, Then::Shutdown)));
         stage.lag = 980;
         stage.listen(7, SIZES, 1);
@@ -171,7 +184,7 @@ fn banner_before_the_client_knows() {
 #[test]
 fn small_devices() {
     for (send_queue, receive_queue, connects) in [(6, 33, true), (5, 33, false), (6, 32, false), (16_384, 1, false)] {
-        let mut stage = Stage::new(crate::fabric::sim::Settings { send_queue, receive_queue, ..settings(0) });
+        let mut stage = Stage::new(Over::Sim, crate::fabric::sim::Settings { send_queue, receive_queue, ..settings(0) });
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
         stage.run();

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::io::IoSlice;
 
 use super::{
-    Stage, for_seeds,
+    BOTH, Over, SIM, Stage, for_seeds,
     party::Party,
     plan::{Plan, SIZES, Then, pick, random_sizes, random_total},
     stage::{LATE, settings},
@@ -19,10 +19,10 @@ use crate::{
 const BOUND: u64 = 12_000_000_000;
 
 /// Two programs with these plans, until they have come to rest.
-fn played(seed: u64, plans: impl Fn(&mut Stage) -> (Plan, Plan)) -> Stage {
+fn played(over: Over, seed: u64, plans: impl Fn(&mut Stage) -> (Plan, Plan)) -> Stage {
     let settings = settings(seed);
     let mode = settings.mode;
-    let mut stage = Stage::new(settings);
+    let mut stage = Stage::new(over, settings);
     let plans = plans(&mut stage);
     stage.plans = Box::new(move |_| plans.clone());
     let mut random = stage.random.clone();
@@ -37,8 +37,8 @@ fn played(seed: u64, plans: impl Fn(&mut Stage) -> (Plan, Plan)) -> Stage {
 
 #[test]
 fn half_close_in_either_order() {
-    for_seeds("half_close_in_either_order", 3000..3060, |seed| {
-        let stage = played(seed, |stage| {
+    for_seeds("half_close_in_either_order", BOTH, 3000..3060, |over, seed| {
+        let stage = played(over, seed, |stage| {
             let totals = [(); 2].map(|()| stage.random.within(&(0..=400)));
             let first = Plan::random(&mut stage.random, totals[0], Then::Shutdown);
             let then = if seed.is_multiple_of(3) { Then::Close } else { Then::Shutdown };
@@ -55,8 +55,8 @@ fn half_close_in_either_order() {
 
 #[test]
 fn what_was_sent_before_close_arrives() {
-    for_seeds("what_was_sent_before_close_arrives", 3100..3180, |seed| {
-        let stage = played(seed, |stage| {
+    for_seeds("what_was_sent_before_close_arrives", BOTH, 3100..3180, |over, seed| {
+        let stage = played(over, seed, |stage| {
             let total = random_total(&mut stage.random, [&SIZES, &SIZES]).min(2000);
             let closes = Plan::random(&mut stage.random, total, Then::Close);
             let reads = Plan::random(&mut stage.random, 0, Then::Read);
@@ -71,8 +71,8 @@ fn what_was_sent_before_close_arrives() {
 /// The one that closes never reads; the other one sends all the time.
 #[test]
 fn close_while_the_peer_sends() {
-    for_seeds("close_while_the_peer_sends", 3200..3240, |seed| {
-        let stage = played(seed, |stage| {
+    for_seeds("close_while_the_peer_sends", BOTH, 3200..3240, |over, seed| {
+        let stage = played(over, seed, |stage| {
             let total = stage.random.within(&(0..=300));
             let closes = Plan { pauses: 1000, pause: 1..=1000, ..Plan::random(&mut stage.random, total, Then::Close) };
             let sends = Plan { write: 1..=50, ..Plan::new(100_000, Then::Close) };
@@ -91,10 +91,10 @@ fn close_while_the_peer_sends() {
 }
 
 /// Interrupts two busy programs and gives both parties, client first, with the time when it happened.
-fn interrupted(seed: u64, interrupt: impl FnOnce(&mut Stage) + 'static) -> (Stage, u64) {
+fn interrupted(over: Over, seed: u64, interrupt: impl FnOnce(&mut Stage) + 'static) -> (Stage, u64) {
     let settings = settings(seed);
     let mode = settings.mode;
-    let mut stage = Stage::new(settings);
+    let mut stage = Stage::new(over, settings);
     let mut random = stage.random.clone();
     stage.plans = Box::new(move |_| {
         let plan = || Plan { write: 1..=500, read: 1..=500, ..Plan::new(u64::MAX / 2, Then::Close) };
@@ -118,9 +118,9 @@ fn is_told(party: &Party, time: u64, within: u64) {
 
 #[test]
 fn lost_peer() {
-    for_seeds("lost_peer", 3300..3330, |seed| {
+    for_seeds("lost_peer", BOTH, 3300..3330, |over, seed| {
         let lost = usize::try_from(seed % 2).unwrap();
-        let (stage, time) = interrupted(seed, move |stage| stage.kill(lost));
+        let (stage, time) = interrupted(over, seed, move |stage| stage.kill(lost));
         let left = &stage.parties.iter().find(|(node, _)| *node != lost).unwrap().1;
         is_told(left, time, BOUND);
         assert!(left.errors.iter().all(|errno| matches!(*errno, Errno::CONNRESET | Errno::PIPE)), "{}", left.status());
@@ -130,8 +130,8 @@ fn lost_peer() {
 
 #[test]
 fn cut_link() {
-    for_seeds("cut_link", 3400..3430, |seed| {
-        let (stage, time) = interrupted(seed, |stage| stage.cut());
+    for_seeds("cut_link", SIM, 3400..3430, |over, seed| {
+        let (stage, time) = interrupted(over, seed, |stage| stage.cut());
         for (_, party) in &stage.parties {
             // Who only waits for the other one has no way to know, as with TCP.
             if party.is_closed() {
@@ -146,9 +146,9 @@ fn cut_link() {
 
 #[test]
 fn link_that_heals_in_time() {
-    for_seeds("link_that_heals_in_time", 3500..3520, |seed| {
+    for_seeds("link_that_heals_in_time", SIM, 3500..3520, |over, seed| {
         let timing = Timing { wire: 50_000..=500_000, ..Timing::default() };
-        let mut stage = Stage::new(Settings { timing, ..settings(seed) });
+        let mut stage = Stage::new(over, Settings { timing, ..settings(seed) });
         stage.plans = Box::new(|_| (Plan::new(100_000, Then::Shutdown), Plan::new(100_000, Then::Shutdown)));
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
@@ -164,8 +164,8 @@ fn link_that_heals_in_time() {
 /// Close while the link is cut does not wait for ever, and what is left goes away.
 #[test]
 fn close_over_a_cut_link() {
-    for_seeds("close_over_a_cut_link", 3600..3610, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("close_over_a_cut_link", SIM, 3600..3610, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.plans = Box::new(|_| (Plan::new(5000, Then::Read), Plan::new(0, Then::Read)));
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
@@ -181,8 +181,8 @@ fn close_over_a_cut_link() {
 
 #[test]
 fn linger_of_zero_resets() {
-    for_seeds("linger_of_zero_resets", 3700..3710, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("linger_of_zero_resets", BOTH, 3700..3710, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.plans = Box::new(|_| (Plan::new(5000, Then::Read), Plan::new(0, Then::Read)));
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
@@ -196,8 +196,8 @@ fn linger_of_zero_resets() {
 /// Keep-alive finds out that the peer has gone while nobody sends anything.
 #[test]
 fn keep_alive_finds_a_dead_link() {
-    for_seeds("keep_alive_finds_a_dead_link", 3800..3806, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("keep_alive_finds_a_dead_link", SIM, 3800..3806, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.plans = Box::new(|_| (Plan::new(0, Then::Read), Plan::new(0, Then::Read)));
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
@@ -218,8 +218,8 @@ fn keep_alive_finds_a_dead_link() {
 /// TCP: EPIPE, and nothing else; the other direction goes on.
 #[test]
 fn a_write_after_the_own_end_changes_nothing() {
-    for_seeds("a_write_after_the_own_end_changes_nothing", 3900..3904, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("a_write_after_the_own_end_changes_nothing", BOTH, 3900..3904, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.plans = Box::new(|_| (Plan::new(0, Then::Read), Plan::new(0, Then::Read)));
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();

@@ -1,17 +1,17 @@
 //! Endpoints that fail: posting is refused, the transport breaks, completions come late.
 
 use super::{
-    Stage, for_seeds,
+    BOTH, Over, SIM, Stage, for_seeds,
     plan::{Plan, Then, pick, random_sizes, random_total},
     stage::{LATE, settings},
 };
 use crate::{fabric::faulty::Faults, socket::stream::Phase};
 
 /// Two connections that are used in both directions, with these faults at each endpoint.
-fn played(seed: u64, faults: Faults) -> Stage {
+fn played(over: Over, seed: u64, faults: Faults) -> Stage {
     let settings = settings(seed);
     let mode = settings.mode;
-    let mut stage = Stage::with_faults(settings, faults);
+    let mut stage = Stage::with_faults(over, settings, faults);
     let mut random = stage.random.clone();
     stage.lag = u32::try_from(pick(&mut random, &[0, 500])).unwrap();
     let sizes = [random_sizes(&mut random, mode), random_sizes(&mut random, mode)];
@@ -29,13 +29,13 @@ fn played(seed: u64, faults: Faults) -> Stage {
     stage
 }
 
-/// Late completions change nothing.
+/// Late completions change nothing. (Over shared memory there are none.)
 #[test]
 fn late_completions() {
-    for_seeds("late_completions", 6000..6040, |seed| {
+    for_seeds("late_completions", SIM, 6000..6040, |over, seed| {
         // Nobody closes early.
         let seed = 3 * seed + 1;
-        let stage = played(seed, Faults { late: 400, ..Faults::default() });
+        let stage = played(over, seed, Faults { late: 400, ..Faults::default() });
         assert_eq!(stage.parties.len(), 4);
         stage.assert_complete();
         stage.finish();
@@ -54,23 +54,23 @@ fn comes_to_an_end(stage: Stage) {
 
 #[test]
 fn posting_fails() {
-    for_seeds("posting_fails", 6100..6140, |seed| {
+    for_seeds("posting_fails", BOTH, 6100..6140, |over, seed| {
         let faults = Faults { post: if seed.is_multiple_of(2) { 30 } else { 300 }, ..Faults::default() };
-        comes_to_an_end(played(seed, faults));
+        comes_to_an_end(played(over, seed, faults));
     });
 }
 
 #[test]
 fn the_transport_breaks() {
-    for_seeds("the_transport_breaks", 6200..6240, |seed| {
+    for_seeds("the_transport_breaks", BOTH, 6200..6240, |over, seed| {
         let faults = Faults { transport: if seed.is_multiple_of(2) { 5 } else { 100 }, ..Faults::default() };
-        comes_to_an_end(played(seed, faults));
+        comes_to_an_end(played(over, seed, faults));
     });
 }
 
 #[test]
 fn everything_fails_now_and_then() {
-    for_seeds("everything_fails_now_and_then", 6300..6340, |seed| {
-        comes_to_an_end(played(seed, Faults { post: 5, transport: 5, late: 200 }));
+    for_seeds("everything_fails_now_and_then", BOTH, 6300..6340, |over, seed| {
+        comes_to_an_end(played(over, seed, Faults { post: 5, transport: 5, late: 200 }));
     });
 }

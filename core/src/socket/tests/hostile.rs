@@ -1,19 +1,20 @@
 //! A peer that breaks the protocol: an endpoint without a stack behind it, that does what the test says. The socket at the other end
 //! gets ECONNRESET, the breach is counted, nobody waits for ever, and the connections beside it go on.
 
+use core::net::{IpAddr, SocketAddr};
 use std::{
     io::{IoSlice, IoSliceMut},
     sync::{Arc, Mutex},
 };
 
 use super::{
-    Stage, for_seeds,
+    BOTH, Over, Stage, for_seeds,
     plan::{Plan, SIZES, Then, pick},
     stage::{LATE, settings},
 };
 use crate::{
     error::Errno,
-    fabric::{ConnectTo, Endpoint, EndpointConfig, Event, Fabric, ListenOn, Listening, Token, sim::SimFabric},
+    fabric::{ConnectTo, Endpoint, EndpointConfig, Event, Fabric, ListenOn, Listening, Started, Token},
     socket::{
         engine::Sizes,
         stream::{Blocking, Phase},
@@ -23,8 +24,8 @@ use crate::{
     work::{MessageMode, Operation, Payload, RemoteAddress, WorkRequest},
 };
 
-/// Where the hostile program lives. Its port is not one that others get.
-const HOSTILE: ([u8; 4], u16) = ([10, 0, 0, 3], 3);
+/// The hostile program's port is not one that others get.
+const PORT: u16 = 3;
 /// Messages that it grants.
 const CREDITS: u16 = 16;
 /// All it posts fits in.
@@ -48,7 +49,7 @@ type Misdeed = fn(&mut Hostile);
 
 /// The program. It never reads, and takes no completions.
 struct Hostile {
-    fabric: SimFabric,
+    fabric: Arc<dyn Fabric>,
     endpoint: Option<Box<dyn Endpoint>>,
     /// Only held.
     _listening: Option<Box<dyn Listening>>,
@@ -57,25 +58,38 @@ struct Hostile {
     record: Record,
     misdeed: Option<Misdeed>,
     next_id: u64,
+    /// It was told what has become of its connect, or its accept.
+    decided: bool,
     happened: Vec<&'static str>,
 }
 
 impl Hostile {
     /// Connects to the stage's server, or listens; does its misdeed at once when it is `hasty`, else later.
     fn enter(stage: &mut Stage, connects: bool, record: Record, misdeed: Misdeed, hasty: bool) -> Arc<Mutex<Self>> {
-        let (host, addr) = (stage.sim.host(&[HOSTILE.0.into()]), HOSTILE.into());
-        let fabric = stage.sim.fabric(host);
-        let mut listening = None;
+        let server = SocketAddr::new(stage.nodes[1].place.addr, 7);
+        let (place, fabric) = stage.world.enter(3);
+        let addr = SocketAddr::new(place.addr, PORT);
+        let (now, later) = if hasty { (Some(misdeed), None) } else { (None, Some(misdeed)) };
+        let mut program = Hostile {
+            fabric,
+            endpoint: None,
+            _listening: None,
+            peer: None,
+            record,
+            misdeed: now,
+            next_id: 1,
+            decided: false,
+            happened: Vec::new(),
+        };
         if connects {
-            let to = ConnectTo { local: Some(addr), ..ConnectTo::new(([10, 0, 0, 2], 7).into(), CONFIG) };
-            fabric.connect(&to, Token(1)).unwrap();
+            let to = ConnectTo { local: Some(addr), ..ConnectTo::new(server, CONFIG) };
+            if let Started::Ready(endpoint) = program.fabric.connect(&to, Token(1)).unwrap() {
+                program.ready(endpoint);
+            }
         } else {
             let on = ListenOn { addr, v6_only: false, backlog: 1, endpoint: CONFIG };
-            listening = Some(fabric.listen(&on, Token(1)).unwrap());
+            program._listening = Some(program.fabric.listen(&on, Token(1)).unwrap());
         }
-        let (now, later) = if hasty { (Some(misdeed), None) } else { (None, Some(misdeed)) };
-        let program =
-            Hostile { fabric, endpoint: None, _listening: listening, peer: None, record, misdeed: now, next_id: 1, happened: Vec::new() };
         let program = Arc::new(Mutex::new(program));
         let (acts, strikes) = (Arc::clone(&program), Arc::clone(&program));
         stage.others.push(Box::new(move || acts.lock().unwrap().act()));
@@ -85,18 +99,35 @@ impl Hostile {
         program
     }
 
+    fn ready(&mut self, mut endpoint: Box<dyn Endpoint>) {
+        endpoint.post_receives(64).unwrap();
+        endpoint.connect(&(self.record)(good_record(&*endpoint))).unwrap();
+        self.endpoint = Some(endpoint);
+    }
+
+    /// What has happened: on some fabrics the endpoint says how the connection has begun.
+    fn events(&mut self) -> Vec<Event> {
+        let outcome = self.endpoint.as_mut().filter(|_| !self.decided).and_then(|endpoint| {
+            endpoint.clear_events();
+            endpoint.outcome()
+        });
+        self.decided |= outcome.is_some();
+        let token = Token::default();
+        let decided = outcome.map(|outcome| match outcome {
+            Ok(private_data) => Event::Established { token, private_data },
+            Err(reason) => Event::Failed { token, reason },
+        });
+        decided.into_iter().chain(self.fabric.events(8)).collect()
+    }
+
     /// Does what its events ask for.
     fn act(&mut self) -> bool {
-        let events = self.fabric.events(8);
+        let events = self.events();
         let progress = !events.is_empty();
         for event in events {
             self.happened.push(event.name());
             match event {
-                Event::Ready { mut endpoint, .. } => {
-                    endpoint.post_receives(64).unwrap();
-                    endpoint.connect(&(self.record)(good_record(&*endpoint))).unwrap();
-                    self.endpoint = Some(endpoint);
-                }
+                Event::Ready { endpoint, .. } => self.ready(endpoint),
                 Event::Incoming { mut endpoint, private_data, .. } => {
                     self.peer = Some(ConnectRecord::parse(&private_data).unwrap());
                     endpoint.set_token(Token(2));
@@ -144,6 +175,13 @@ impl Hostile {
         let to = RemoteAddress { addr: targets.addr + 16, key: targets.key };
         self.post(Operation::Write { to }, Payload::bytes(&record.to_bytes(ByteOrder::HOST)));
     }
+}
+
+/// Where it listens.
+fn hostile(stage: &Stage) -> SocketAddr {
+    let IpAddr::V4(addr) = stage.nodes[1].place.addr else { panic!("no IPv4 here") };
+    let [a, b, c, _] = addr.octets();
+    SocketAddr::from(([a, b, c, 3], PORT))
 }
 
 fn good_record(endpoint: &dyn Endpoint) -> ConnectRecord {
@@ -195,8 +233,8 @@ const MISDEEDS: [(&str, Misdeed); 11] = [
 ];
 
 /// Whoever is connected sends so much and shuts down; reads once, does something else for long, reads on.
-fn stage(seed: u64, send: u64) -> Stage {
-    let mut stage = Stage::new(settings(seed));
+fn stage(over: Over, seed: u64, send: u64) -> Stage {
+    let mut stage = Stage::new(over, settings(seed));
     stage.plans = Box::new(move |_| {
         let plan = Plan { pauses: 1000, pause: 50_000_000..=50_000_000, read: 1..=32_768, ..Plan::new(send, Then::Shutdown) };
         (plan.clone(), plan)
@@ -210,6 +248,7 @@ fn ends_well(name: &str, mut stage: Stage, program: &Mutex<Hostile>, faults_befo
     let happened = {
         let mut program = program.lock().unwrap();
         program.endpoint = None;
+        program._listening = None;
         program.happened.clone()
     };
     assert!(happened.last().is_some_and(|last| ends.contains(last)), "{name}: {happened:?}");
@@ -225,10 +264,10 @@ fn ends_well(name: &str, mut stage: Stage, program: &Mutex<Hostile>, faults_befo
 /// A server refuses whoever comes with a bad record, and has its place in the queue again.
 #[test]
 fn bad_record_of_a_client() {
-    for_seeds("bad_record_of_a_client", 7000..7004, |seed| {
+    for_seeds("bad_record_of_a_client", BOTH, 7000..7004, |over, seed| {
         for (name, record) in RECORDS {
             let faults = stats::get(Counter::PeerFaults);
-            let mut stage = stage(seed, 1000);
+            let mut stage = stage(over, seed, 1000);
             stage.listen(7, SIZES, 0);
             let program = Hostile::enter(&mut stage, true, record, |_| {}, true);
             stage.run();
@@ -243,12 +282,12 @@ fn bad_record_of_a_client() {
 /// A client leaves a server with a bad record to the kernel, as any that speaks another language.
 #[test]
 fn bad_record_of_a_server() {
-    for_seeds("bad_record_of_a_server", 7100..7104, |seed| {
+    for_seeds("bad_record_of_a_server", BOTH, 7100..7104, |over, seed| {
         for (name, record) in RECORDS {
             let faults = stats::get(Counter::PeerFaults);
-            let mut stage = stage(seed, 1000);
+            let mut stage = stage(over, seed, 1000);
             let program = Hostile::enter(&mut stage, false, record, |_| {}, true);
-            stage.connect_to(HOSTILE.into(), SIZES, LATE).unwrap();
+            stage.connect_to(hostile(&stage), SIZES, LATE).unwrap();
             stage.run();
             let (_, victim) = stage.parties.remove(0);
             assert_eq!(victim.phase, Phase::Kernel, "{name}: {}", victim.status());
@@ -261,16 +300,16 @@ fn bad_record_of_a_server() {
 /// One end of a connection misbehaves, at once or later; the other waits to read, or to write. Another connection stands beside it.
 #[test]
 fn misdeeds() {
-    for_seeds("misdeeds", 7200..7216, |seed| {
+    for_seeds("misdeeds", BOTH, 7200..7216, |over, seed| {
         for (name, misdeed) in MISDEEDS {
             let faults = stats::get(Counter::PeerFaults);
-            let mut stage = stage(seed, if seed & 4 == 0 { 100_000 } else { 3000 });
+            let mut stage = stage(over, seed, if seed & 4 == 0 { 100_000 } else { 3000 });
             let (hasty, connects) = (seed & 8 == 0, pick(&mut stage.random, &[0, 1]) == 0);
             let backlog = 4;
             stage.listen(7, Sizes { receive_queue: 16, ..SIZES }, backlog);
             let program = Hostile::enter(&mut stage, connects, |record| record.to_bytes().into(), misdeed, hasty);
             if !connects {
-                stage.connect_to(HOSTILE.into(), SIZES, LATE).unwrap();
+                stage.connect_to(hostile(&stage), SIZES, LATE).unwrap();
             }
             stage.connect(7, SIZES, LATE).unwrap();
             stage.run();
@@ -297,9 +336,9 @@ const AFTER_DATA: [(usize, Misdeed); 2] = [
 /// An error that comes while a call has taken a part already is reported by the next one.
 #[test]
 fn an_error_after_a_part() {
-    for_seeds("an_error_after_a_part", 7300..7308, |seed| {
+    for_seeds("an_error_after_a_part", BOTH, 7300..7308, |over, seed| {
         for (bytes, misdeed) in AFTER_DATA {
-            let mut stage = stage(seed, 0);
+            let mut stage = stage(over, seed, 0);
             let door = stage.listen(7, SIZES, 0);
             stage.accepts(door, false);
             let program = Hostile::enter(&mut stage, true, |record| record.to_bytes().into(), misdeed, false);

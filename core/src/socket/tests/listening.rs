@@ -1,7 +1,7 @@
 //! Listeners: backlog, queues, and listeners that are closed.
 
 use super::{
-    Stage, for_seeds,
+    BOTH, Stage, for_seeds,
     plan::{Plan, SIZES, Then},
     stage::{LATE, settings},
 };
@@ -10,8 +10,8 @@ use crate::socket::stream::Phase;
 /// listen(2): one more than the backlog waits, the others are refused; whoever waits is served later.
 #[test]
 fn full_backlog() {
-    for_seeds("full_backlog", 5000..5020, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("full_backlog", BOTH, 5000..5020, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         let backlog = u32::try_from(seed % 4).unwrap();
         let door = stage.listen(7, SIZES, backlog);
         stage.accepts(door, false);
@@ -40,8 +40,8 @@ fn full_backlog() {
 /// Connections that nobody has taken end when their listener is closed, those that were taken go on.
 #[test]
 fn closed_with_connections_in_the_queue() {
-    for_seeds("closed_with_connections_in_the_queue", 5100..5120, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("closed_with_connections_in_the_queue", BOTH, 5100..5120, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.plans = Box::new(|_| (Plan::new(2000, Then::Shutdown), Plan::new(2000, Then::Shutdown)));
         let door = stage.listen(7, SIZES, 8);
         for number in 0..4 {
@@ -67,8 +67,8 @@ fn closed_with_connections_in_the_queue() {
 /// A listener that is closed and forgotten at any time of somebody's connecting.
 #[test]
 fn closed_while_somebody_connects() {
-    for_seeds("closed_while_somebody_connects", 5200..5260, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("closed_while_somebody_connects", BOTH, 5200..5260, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         stage.lag = if seed.is_multiple_of(3) { 900 } else { 0 };
         stage.plans = Box::new(|_| (Plan::new(100, Then::Shutdown), Plan::new(0, Then::Shutdown)));
         let door = stage.listen(7, SIZES, 8);
@@ -85,8 +85,8 @@ fn closed_while_somebody_connects() {
 /// accept(2) without a free descriptor puts a connection back; the listener may have been closed meanwhile.
 #[test]
 fn put_back() {
-    for close_before in [false, true] {
-        let mut stage = Stage::new(settings(0));
+    for (over, close_before) in BOTH.iter().flat_map(|over| [(*over, false), (*over, true)]) {
+        let mut stage = Stage::new(over, settings(0));
         let door = stage.listen(7, SIZES, 8);
         stage.accepts(door, false);
         stage.connect(7, SIZES, LATE).unwrap();

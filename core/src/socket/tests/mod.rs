@@ -1,5 +1,5 @@
-//! The whole stack on virtual time: hosts with a service each over the simulated fabric, and programs that use streams and
-//! listeners by their nonblocking calls, all in one thread.
+//! The whole stack on virtual time: hosts with a service each over the simulated fabric, or programs of this host with a service each
+//! over shared memory, that use streams and listeners by their nonblocking calls, all in one thread.
 //!
 //! A failing seed is printed; `RSOCKET_SEED=N cargo test -p rsocket --lib NAME` runs it alone and shows the last events;
 //! `RSOCKET_SEED=N..M` runs others than the usual ones.
@@ -14,19 +14,29 @@ mod plan;
 mod stage;
 mod threads;
 mod transfers;
+mod world;
 
 use core::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use stage::Stage;
+use world::{BOTH, Over, SIM};
 
-/// Runs a scenario with each seed.
-fn for_seeds(name: &str, seeds: Range<u64>, scenario: impl Fn(u64)) {
-    let wanted = std::env::var("RSOCKET_SEED").ok();
-    for seed in wanted.map_or(seeds, |wanted| range(&wanted).expect("RSOCKET_SEED is a number or a range")) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| scenario(seed)));
-        assert!(outcome.is_ok(), "again with: RSOCKET_SEED={seed} cargo test -p rsocket --lib {name}");
+/// Runs a scenario with each seed, over each of these fabrics.
+fn for_seeds(name: &str, over: &[Over], seeds: Range<u64>, scenario: impl Fn(Over, u64)) {
+    let seeds = wanted().unwrap_or(seeds);
+    for over in over {
+        for seed in seeds.clone() {
+            let outcome = catch_unwind(AssertUnwindSafe(|| scenario(*over, seed)));
+            assert!(outcome.is_ok(), "over {over:?}, again with: RSOCKET_SEED={seed} cargo test -p rsocket --lib {name}");
+        }
     }
+}
+
+/// The seeds that are asked for.
+fn wanted() -> Option<Range<u64>> {
+    let wanted = std::env::var("RSOCKET_SEED").ok()?;
+    Some(range(&wanted).expect("RSOCKET_SEED is a number or a range"))
 }
 
 fn range(wanted: &str) -> Option<Range<u64>> {

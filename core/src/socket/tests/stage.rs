@@ -1,21 +1,19 @@
 //! Hosts, services, programs, and the loop that lets time pass.
 
-use core::{
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+use core::{net::SocketAddr, time::Duration};
 use std::sync::{Arc, Mutex};
 
 use super::{
     party::{Party, readable},
     plan::{Plan, Then},
+    world::{Over, Place, World},
 };
 use crate::{
     error::Result,
     fabric::{
         ConnectFailure, ConnectTo, Endpoint, Event, EventFds, Fabric, ListenOn, Listening, Started, Token,
         faulty::{Faults, Faulty},
-        sim::{Host, Random, Settings, Sim, SimFabric},
+        sim::{Random, Settings, Sim},
     },
     service::Service,
     socket::{
@@ -35,9 +33,8 @@ const LATENESS: Nanos = 100_000;
 
 /// One host: a program with its service.
 pub(super) struct Node {
-    pub(super) host: Host,
+    pub(super) place: Place,
     pub(super) service: Arc<Service>,
-    addr: IpAddr,
     /// When the service wants its next turn.
     next: Option<Nanos>,
     /// It has reason for a turn.
@@ -61,7 +58,7 @@ type Other = Box<dyn FnMut() -> bool>;
 
 /// See the module.
 pub(super) struct Stage {
-    pub(super) sim: Sim,
+    pub(super) world: World,
     pub(super) nodes: Vec<Node>,
     pub(super) parties: Vec<(usize, Party)>,
     doors: Vec<Door>,
@@ -77,16 +74,16 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Two hosts, 10.0.0.1 and 10.0.0.2.
-    pub(super) fn new(settings: Settings) -> Self {
-        Stage::with_faults(settings, Faults::default())
+    /// Two programs; over the simulation two hosts, 10.0.0.1 and 10.0.0.2.
+    pub(super) fn new(over: Over, settings: Settings) -> Self {
+        Stage::with_faults(over, settings, Faults::default())
     }
 
     /// The same, where each endpoint has faults.
-    pub(super) fn with_faults(settings: Settings, faults: Faults) -> Self {
-        let (seed, announced) = (settings.seed, settings.descriptors);
+    pub(super) fn with_faults(over: Over, settings: Settings, faults: Faults) -> Self {
+        let (seed, announced) = (settings.seed, settings.descriptors || over == Over::Shm);
         let mut stage = Stage {
-            sim: Sim::new(settings),
+            world: World::new(over, settings),
             nodes: Vec::new(),
             parties: Vec::new(),
             doors: Vec::new(),
@@ -98,22 +95,21 @@ impl Stage {
             random: Random::new(seed ^ 0x5bd1_e995),
         };
         for last in 1..=2 {
-            let addr = IpAddr::from([10, 0, 0, last]);
-            let host = stage.sim.host(&[addr]);
-            stage.start(host, addr, faults, seed);
+            let (place, inner) = stage.world.enter(last);
+            let fabric = FaultyFabric { inner, faults, random: Mutex::new(Random::new(seed ^ 0x1b87_3593)) };
+            let service = Service::with_clock(Arc::new(fabric), stage.world.clock()).unwrap();
+            stage.nodes.push(Node { place, service, next: None, due: true, dead: false });
         }
         stage
     }
 
-    fn start(&mut self, host: Host, addr: IpAddr, faults: Faults, seed: u64) {
-        let sim = self.sim.clone();
-        let fabric = FaultyFabric { inner: sim.fabric(host), faults, random: Mutex::new(Random::new(seed ^ 0x1b87_3593)) };
-        let service = Service::with_clock(Arc::new(fabric), move || sim.now()).unwrap();
-        self.nodes.push(Node { host, service, addr, next: None, due: true, dead: false });
+    pub(super) fn now(&self) -> Nanos {
+        self.world.now()
     }
 
-    pub(super) fn now(&self) -> Nanos {
-        self.sim.now()
+    /// The simulation, in tests that run over nothing else.
+    pub(super) fn sim(&self) -> &Sim {
+        self.world.sim().unwrap()
     }
 
     /// Something that happens at a time.
@@ -123,9 +119,9 @@ impl Stage {
 
     /// The server (node 1) listens on a port.
     pub(super) fn listen(&mut self, port: u16, sizes: Sizes, backlog: u32) -> usize {
-        let service = &self.nodes[1].service;
+        let Node { service, place, .. } = &self.nodes[1];
         let listener = Listener::new(service, sizes, backlog);
-        let addr = SocketAddr::from(([0, 0, 0, 0], port));
+        let addr = self.world.listener(*place, port);
         let on = ListenOn { addr, v6_only: false, backlog, endpoint: sizes.endpoint() };
         listener.start(service.fabric().listen(&on, listener.token()).unwrap());
         let waiter = wait::waiter();
@@ -153,12 +149,13 @@ impl Stage {
 
     /// The client (node 0) starts to connect to the server's port. Gives the number of its party.
     pub(super) fn connect(&mut self, port: u16, sizes: Sizes, patience: Nanos) -> core::result::Result<usize, ConnectFailure> {
-        let peer = SocketAddr::new(self.nodes[1].addr, port);
+        let peer = SocketAddr::new(self.nodes[1].place.addr, port);
         self.connect_to(peer, sizes, patience)
     }
 
     pub(super) fn connect_to(&mut self, peer: SocketAddr, sizes: Sizes, patience: Nanos) -> core::result::Result<usize, ConnectFailure> {
-        let to = ConnectTo::new(peer, sizes.endpoint());
+        let local = self.world.client(self.nodes[0].place);
+        let to = ConnectTo { local, ..ConnectTo::new(peer, sizes.endpoint()) };
         let stream = Stream::connect(&self.nodes[0].service, &to, sizes, self.now() + patience, None)?;
         let seed = self.random.number();
         self.parties.push((0, Party::new(stream, true, seed)));
@@ -167,7 +164,7 @@ impl Stage {
 
     /// The program on this node dies.
     pub(super) fn kill(&mut self, node: usize) {
-        self.sim.kill(self.nodes[node].host);
+        self.world.kill(self.nodes[node].place);
         self.nodes[node].dead = true;
         self.parties.iter_mut().filter(|(of, _)| *of == node).for_each(|(_, party)| party.die());
         self.doors.retain(|door| door.node != node);
@@ -175,20 +172,29 @@ impl Stage {
     }
 
     pub(super) fn cut(&self) {
-        self.sim.cut(self.nodes[0].host, self.nodes[1].host);
+        self.sim().cut(self.nodes[0].place.host.unwrap(), self.nodes[1].place.host.unwrap());
     }
 
     pub(super) fn heal(&self) {
-        self.sim.heal(self.nodes[0].host, self.nodes[1].host);
+        self.sim().heal(self.nodes[0].place.host.unwrap(), self.nodes[1].place.host.unwrap());
     }
 
     /// Lets time pass until nothing happens any more by itself.
     pub(super) fn run(&mut self) {
+        self.run_for(Nanos::MAX);
+    }
+
+    /// The same, at most until this time.
+    pub(super) fn run_for(&mut self, end: Nanos) {
         let mut quiet = 0;
         for _ in 0..ROUNDS {
             let mut progress = self.turn(quiet > 0);
             progress |= self.act();
+            if self.now() >= end {
+                return;
+            }
             if progress {
+                self.world.pass();
                 quiet = 0;
                 continue;
             }
@@ -196,7 +202,7 @@ impl Stage {
             let paused = self.parties.iter().filter(|(_, party)| !party.is_closed()).filter_map(|(_, party)| party.paused_until);
             let turns = self.nodes.iter().filter(|node| !node.dead).filter_map(|node| node.next);
             let due = scripted.chain(paused).chain(turns).min();
-            let next = self.sim.next_at();
+            let next = self.world.next_at();
             let soon = self.now() + LATENESS;
             let far = next.into_iter().chain(due).min().is_none_or(|time| time > soon);
             if quiet == 0 && far && self.nodes.iter().any(|node| node.due) {
@@ -206,11 +212,11 @@ impl Stage {
             }
             match (next, due) {
                 (Some(next), due) if due.is_none_or(|due| next <= due) => {
-                    self.sim.step();
+                    self.world.step();
                     quiet = 0;
                 }
                 (_, Some(due)) => {
-                    self.sim.run_until(due);
+                    self.world.run_until(due);
                     // A service that wants a turn gets it now.
                     quiet = usize::from(self.nodes.iter().any(|node| node.next == Some(due)));
                 }
@@ -305,12 +311,11 @@ impl Stage {
         self.run();
         self.parties.clear();
         for node in self.nodes.iter().filter(|node| !node.dead) {
-            assert_eq!(node.service.everything().len(), 0, "still known to the service of {}", node.addr);
-            assert_eq!(node.next, None, "the service of {} still waits for a time", node.addr);
-            assert_eq!(Arc::strong_count(&node.service), 1, "streams of {} are left", node.addr);
+            assert_eq!(node.service.everything().len(), 0, "still known to the service of {}", node.place.addr);
+            assert_eq!(node.next, None, "the service of {} still waits for a time", node.place.addr);
+            assert_eq!(Arc::strong_count(&node.service), 1, "streams of {} are left", node.place.addr);
         }
-        assert_eq!(self.sim.endpoint_count(), 0, "endpoints are left");
-        assert_eq!(self.sim.violations(), Vec::<String>::new());
+        self.world.assert_clean();
     }
 
     pub(super) fn status(&self) -> String {
@@ -322,7 +327,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let trace = self.sim.trace();
+            let trace = self.world.trace();
             let lines: Vec<_> = trace.iter().filter(|line| !line.contains("Flushed")).map(String::as_str).collect();
             eprintln!("{}\n{}", lines[lines.len().saturating_sub(40)..].join("\n"), self.status());
         }
@@ -333,7 +338,7 @@ impl Drop for Stage {
 
 /// A device whose endpoints have faults.
 struct FaultyFabric {
-    inner: SimFabric,
+    inner: Arc<dyn Fabric>,
     faults: Faults,
     random: Mutex<Random>,
 }
@@ -349,7 +354,10 @@ impl FaultyFabric {
 
 impl Fabric for FaultyFabric {
     fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
-        self.inner.connect(to, token)
+        Ok(match self.inner.connect(to, token)? {
+            Started::Ready(endpoint) => Started::Ready(self.wrap(endpoint)),
+            Started::Later => Started::Later,
+        })
     }
 
     fn cancel(&self, token: Token) {
@@ -387,7 +395,7 @@ pub(super) fn settings(seed: u64) -> Settings {
 
 #[test]
 fn real_time_is_not_used() {
-    let stage = Stage::new(settings(0));
+    let stage = Stage::new(Over::Sim, settings(0));
     assert_eq!(stage.nodes[0].service.now(), 0);
     assert!(clock::now() > 0);
 }

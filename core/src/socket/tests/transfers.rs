@@ -1,11 +1,11 @@
 //! Data in both directions at once.
 
 use super::{
-    Stage, for_seeds,
+    BOTH, Stage, for_seeds,
     plan::{Plan, Then, pick, random_sizes, random_total},
     stage::{LATE, settings},
 };
-use crate::fabric::sim::{Random, Settings, Timing};
+use crate::fabric::sim::{Random, Settings, Sim, Timing};
 
 /// Random delays, queues, buffers, chunks and pauses; the settings that go with a seed.
 fn random_settings(seed: u64) -> Settings {
@@ -21,10 +21,10 @@ fn random_settings(seed: u64) -> Settings {
 
 #[test]
 fn both_ways_at_once() {
-    for_seeds("both_ways_at_once", 0..160, |seed| {
+    for_seeds("both_ways_at_once", BOTH, 0..160, |over, seed| {
         let settings = random_settings(seed);
         let mode = settings.mode;
-        let mut stage = Stage::new(settings);
+        let mut stage = Stage::new(over, settings);
         let mut random = stage.random.clone();
         stage.lag = u32::try_from(pick(&mut random, &[0, 0, 500, 950])).unwrap();
         let sizes = [random_sizes(&mut random, mode), random_sizes(&mut random, mode)];
@@ -40,17 +40,17 @@ fn both_ways_at_once() {
         assert_eq!(sent, totals[0] + totals[1], "{}", stage.status());
         stage.assert_complete();
         // Credits see to it that no message finds the receive queue empty; with iWARP that would be the end of the connection.
-        assert_eq!(stage.sim.not_ready_count(), 0);
+        assert_eq!(stage.world.sim().map_or(0, Sim::not_ready_count), 0);
         stage.finish();
     });
 }
 
 #[test]
 fn many_connections() {
-    for_seeds("many_connections", 1000..1006, |seed| {
+    for_seeds("many_connections", BOTH, 1000..1006, |over, seed| {
         let settings = settings(seed);
         let mode = settings.mode;
-        let mut stage = Stage::new(settings);
+        let mut stage = Stage::new(over, settings);
         let mut random = stage.random.clone();
         stage.plans = Box::new(move |key| {
             let mut random = Random::new(seed ^ key);
@@ -78,8 +78,8 @@ fn many_connections() {
 /// A queue of receives that holds more messages than are taken in one go, and a peer that has closed before anything is read.
 #[test]
 fn many_messages_before_the_first_read() {
-    for_seeds("many_messages_before_the_first_read", 2000..2002, |seed| {
-        let mut stage = Stage::new(settings(seed));
+    for_seeds("many_messages_before_the_first_read", BOTH, 2000..2002, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
         let sizes = crate::socket::engine::Sizes { receive_queue: 4000, receive_bytes: 65_536, send_queue: 64, ..super::plan::SIZES };
         let client = Plan { write: 1..=1, ..Plan::new(3000, Then::Close) };
         let server = Plan { pauses: 1000, pause: 100_000_000..=100_000_000, ..Plan::new(0, Then::Read) };

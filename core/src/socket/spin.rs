@@ -1,0 +1,67 @@
+//! How long a wait spins before it sleeps (`polling_time`), and whether that is worth while.
+//!
+//! What comes within the polling time comes without a sleep and a wake-up, which cost more. Where it comes later the time is lost, for
+//! others too if they have no processor of their own: after waits that spun in vain some sleep at once, the more the longer that goes on.
+
+use core::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use crate::{config, sys::cpus};
+
+/// So often the number of waits that do not spin doubles.
+const DOUBLINGS: u32 = 5;
+
+/// What the waits of a socket have taught. Two threads may overwrite each other's lesson: it costs a spin.
+#[derive(Default)]
+pub struct Spin {
+    in_vain: AtomicU32,
+    skip: AtomicU32,
+}
+
+impl Spin {
+    /// How long the next wait spins; `None`: not at all.
+    pub fn time(&self) -> Option<Duration> {
+        let skip = self.skip.load(Ordering::Relaxed);
+        if skip > 0 {
+            self.skip.store(skip - 1, Ordering::Relaxed);
+            return None;
+        }
+        let polling = config::get().polling_time;
+        (!polling.is_zero() && cpus::may_spin()).then_some(polling)
+    }
+
+    /// A wait has spun, and found what it waited for or not.
+    pub fn spun(&self, found: bool) {
+        let in_vain = if found { 0 } else { self.in_vain.load(Ordering::Relaxed) + 1 };
+        self.in_vain.store(in_vain.min(DOUBLINGS), Ordering::Relaxed);
+        // The first time may be chance.
+        self.skip.store((1 << in_vain.min(DOUBLINGS)) / 2, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many waits sleep at once after one that has spun in vain.
+    fn sleeps(spin: &Spin) -> u32 {
+        spin.spun(false);
+        let skipped = spin.skip.load(Ordering::Relaxed);
+        for _ in 0..skipped {
+            assert_eq!(spin.time(), None);
+        }
+        assert_eq!(spin.skip.load(Ordering::Relaxed), 0);
+        skipped
+    }
+
+    #[test]
+    fn spins_less_and_less_where_it_does_not_help() {
+        let spin = Spin::default();
+        assert_eq!([0; 7].map(|_| sleeps(&spin)), [1, 2, 4, 8, 16, 16, 16]);
+        spin.spun(true);
+        assert_eq!(spin.skip.load(Ordering::Relaxed), 0);
+        assert_eq!(sleeps(&spin), 1);
+    }
+}
