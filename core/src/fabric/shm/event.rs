@@ -168,6 +168,14 @@ impl Shared {
         self.ignore(gone.as_ref());
     }
 
+    /// Ends a listener, and those that have come to it and have not asked.
+    pub(super) fn unlisten(&self, rendezvous: &Arc<Rendezvous>) {
+        self.unwatch(rendezvous.id);
+        let of_it = |who: &Watched| matches!(who, Watched::Asking(of, _) if Arc::ptr_eq(of, rendezvous));
+        let gone: Vec<Watched> = lock(&self.watched).extract_if(|_, who| of_it(who)).map(|(_, who)| who).collect();
+        gone.iter().for_each(|gone| self.ignore(Some(gone)));
+    }
+
     /// What keeps a descriptor open may outlast its entry (a client that has not asked keeps its listener, a child of the program has
     /// all), and the end that it has come to would be an event for ever.
     fn ignore(&self, gone: Option<&Watched>) {

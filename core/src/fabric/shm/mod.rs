@@ -190,7 +190,7 @@ impl Listening for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.shared.unwatch(self.rendezvous.id);
+        self.shared.unlisten(&self.rendezvous);
         // Children of the program may hold the descriptor too: nobody shall come to a listener that nobody serves.
         channel::end(&self.rendezvous.socket);
     }
