@@ -70,6 +70,19 @@ pub fn may_take_more(own: usize) -> bool {
     free > 2 * own + LEFT
 }
 
+/// Moves a descriptor out of the program's way, as [`lift`], for the library that has taken `own` numbers: EMFILE where the program would
+/// be left too few, see [`may_take_more`]. Those are counted only where the new descriptor, whose number was the lowest free one, says
+/// that few may be left.
+pub fn lift_sparingly(fd: OwnedFd, own: usize) -> Result<OwnedFd> {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let below = u64::try_from(fd.as_raw_fd()).unwrap_or(0);
+    let own_too = u64::try_from(3 * own + LEFT).unwrap_or(u64::MAX);
+    if limit <= COUNTED && below.saturating_add(own_too) >= limit && !may_take_more(own) {
+        return Err(Errno::MFILE);
+    }
+    Ok(lift(fd))
+}
+
 /// A duplicate of a program's descriptor for the library's own use.
 pub fn duplicate(fd: RawFd) -> Result<OwnedFd> {
     fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, base()).or_else(|_| fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, 3))

@@ -101,6 +101,7 @@ impl ShmEndpoint {
     pub(super) fn new(parts: Parts, config: &EndpointConfig) -> Self {
         let passive = parts.peer.is_some();
         let id = parts.shared.id();
+        parts.shared.came();
         ShmEndpoint {
             shared: parts.shared,
             channel: parts.channel,
@@ -526,6 +527,7 @@ impl Endpoint for ShmEndpoint {
 impl Drop for ShmEndpoint {
     fn drop(&mut self) {
         self.shared.unwatch(self.id);
+        self.shared.went();
         // Children of the program may hold the descriptor too.
         self.disconnect();
     }

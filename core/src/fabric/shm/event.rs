@@ -6,7 +6,7 @@
 
 use core::{
     net::SocketAddr,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 use std::{
     collections::HashMap,
@@ -73,6 +73,7 @@ pub(super) struct Shared {
     watched: Mutex<HashMap<u64, Watched>>,
     next_id: AtomicU64,
     next_key: AtomicU32,
+    endpoints: AtomicUsize,
     /// Goes off when [`Shared::young`] is to be looked at.
     timer: OwnedFd,
     /// Connections whose ends are not watched for yet.
@@ -103,6 +104,7 @@ impl Shared {
             watched: Mutex::new(HashMap::new()),
             next_id: AtomicU64::new(TIMER + 1),
             next_key: AtomicU32::new(u32::from_ne_bytes(seed)),
+            endpoints: AtomicUsize::new(0),
             spare: Mutex::new(None),
             reserve: Mutex::new(Some(descriptor::event()?)),
             any_uid,
@@ -116,6 +118,21 @@ impl Shared {
     /// A name for something that is watched.
     pub(super) fn id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Connections, each of which has a descriptor.
+    pub(super) fn endpoints(&self) -> usize {
+        self.endpoints.load(Ordering::Relaxed)
+    }
+
+    /// There is one more.
+    pub(super) fn came(&self) {
+        self.endpoints.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One is gone.
+    pub(super) fn went(&self) {
+        self.endpoints.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A number that is good for addresses of tries, too.
@@ -289,6 +306,7 @@ impl Shared {
         if listener.quiet.swap(false, Ordering::Relaxed) {
             self.attend(listener, false);
         }
+        let channel = descriptor::lift_sparingly(channel, self.endpoints()).inspect_err(|errno| warn_of_limit(*errno)).ok()?;
         let uid = channel::peer_uid(channel.as_fd());
         if !self.lets_in(uid) {
             log_debug!("a client of user {uid:?} is left to the kernel");

@@ -8,7 +8,7 @@
 //! comes as [`Endpoint::outcome`](super::Endpoint::outcome).
 
 use core::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::atomic::AtomicBool,
 };
 use std::{os::fd::RawFd, sync::Arc};
@@ -77,7 +77,7 @@ impl Shm {
     fn client_addr(&self, to: &ConnectTo, source: IpAddr) -> SocketAddr {
         let bound = to.local.filter(|local| local.port() != 0);
         let ip = to.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified()).unwrap_or(source);
-        let port = bound.map(|bound| bound.port()).or_else(|| reserve(to.kernel?, ip)).unwrap_or_else(|| self.port());
+        let port = bound.map(|bound| bound.port()).or_else(|| reserve(to.kernel?)).unwrap_or_else(|| self.port());
         let mut addr = to.peer;
         addr.set_ip(ip);
         addr.set_port(port);
@@ -100,14 +100,12 @@ fn source_on_this_host(peer: SocketAddr) -> Option<IpAddr> {
     (source.ip() == peer.ip()).then_some(peer.ip())
 }
 
-/// Binds the program's socket to a port of the kernel's choice.
-fn reserve(kernel: Kernel, ip: IpAddr) -> Option<u16> {
+/// Binds the program's socket to a port of the kernel's choice. Not to an address: that would show (ipv6(7), IPV6_V6ONLY), and stay if
+/// the kernel has to connect after all.
+fn reserve(kernel: Kernel) -> Option<u16> {
     let socket = descriptor::borrow(kernel.fd)?;
-    let ip = match ip {
-        IpAddr::V4(ip) if kernel.is_ipv6 => IpAddr::V6(ip.to_ipv6_mapped()),
-        ip => ip,
-    };
-    rustix::net::bind(socket, &SocketAddr::new(ip, 0)).ok()?;
+    let any = if kernel.is_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    rustix::net::bind(socket, &SocketAddr::new(any, 0)).ok()?;
     let port = SocketAddr::try_from(getsockname(socket).ok()?).ok()?.port();
     (port != 0).then_some(port)
 }
@@ -115,7 +113,7 @@ fn reserve(kernel: Kernel, ip: IpAddr) -> Option<u16> {
 impl Fabric for Shm {
     fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         let source = source_on_this_host(to.peer).ok_or(ConnectFailure::NoRoute)?;
-        let channel = match channel::connect(&name::candidates(to.peer)) {
+        let channel = match channel::connect(&name::candidates(to.peer), self.shared.endpoints()) {
             Ok(channel) => channel.ok_or(ConnectFailure::Refused)?,
             Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(ConnectFailure::Limit(errno)),
             Err(errno) => return Err(ConnectFailure::Other(errno)),
