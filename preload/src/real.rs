@@ -44,7 +44,7 @@ symbols! {
     fclose fdopen
     // creator
     open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64
-    pipe pipe2 socketpair eventfd epoll_create epoll_create1 timerfd_create signalfd memfd_create inotify_init inotify_init1
+    pipe pipe2 socketpair eventfd epoll_create epoll_create1 epoll_ctl timerfd_create signalfd memfd_create inotify_init inotify_init1
     // system_call
     syscall
 }

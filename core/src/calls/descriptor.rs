@@ -108,6 +108,14 @@ pub fn flush_at_exit() {
     stats::dump_if_asked();
 }
 
+/// After fork in the parent: its listeners are the child's too, which may be the one that accepts, and there they know of TCP alone
+/// (pthread_atfork parent handler).
+pub fn after_fork_in_parent() {
+    if let Some(service) = runtime::running() {
+        service.everything().iter().for_each(|handler| handler.forked());
+    }
+}
+
 /// After fork in the child: everything inherited is forgotten (pthread_atfork child handler).
 pub fn after_fork_in_child() {
     fd::forget_all();

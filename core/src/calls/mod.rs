@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod descriptor;
+pub mod epoll;
 pub mod io;
 pub mod option;
 pub mod poll;

@@ -308,7 +308,7 @@ fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64
 }
 
 /// The fabric listens no more. What becomes of the socket then (listen(2) makes a listener of it again) is the kernel's.
-fn stop_listening(socket: &Socket, listener: &Listener) {
+pub(super) fn stop_listening(socket: &Socket, listener: &Listener) {
     listener.close();
     socket.become_kernel();
 }

@@ -12,8 +12,12 @@ pub fn register() {
         return;
     }
     owner::claim();
-    // SAFETY: the handler is a function of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    // SAFETY: the handlers are functions of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(None, Some(in_parent), Some(in_child)) };
+}
+
+unsafe extern "C" fn in_parent() {
+    descriptor::after_fork_in_parent();
 }
 
 /// Not run in vfork children, nor in those of `_Fork`, posix_spawn and a raw clone: these are told from the owner by their number.

@@ -25,6 +25,8 @@ pub struct Description {
 
 /// 0: not ours. Else the description's index plus 1.
 static SLOTS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
+/// No number from here on was ever ours.
+static END: AtomicU32 = AtomicU32::new(0);
 static DESCRIPTIONS: Slab<Description> = Slab::new();
 
 /// A description that stays while this lives.
@@ -55,6 +57,7 @@ pub fn open(fd: RawFd, socket: Socket, nonblocking: bool) -> bool {
     let Some(slot) = slot(fd) else { return false };
     let description = Description { socket, nonblocking: AtomicBool::new(nonblocking), numbers: AtomicU32::new(1) };
     let Ok(index) = DESCRIPTIONS.insert(description) else { return false };
+    END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
     slot.store(index + 1, Ordering::Release);
     true
 }
@@ -64,6 +67,7 @@ pub fn share(held: &Held, fd: RawFd) {
     forget(fd);
     let Some(slot) = slot(fd) else { return };
     held.numbers.fetch_add(1, Ordering::AcqRel);
+    END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
     slot.store(held.index() + 1, Ordering::Release);
 }
 
@@ -89,7 +93,7 @@ pub fn forget(fd: RawFd) {
 
 /// Empties the table without closing anything: in a forked child the sockets are the parent's.
 pub fn forget_all() {
-    for slot in &SLOTS {
+    for slot in SLOTS.iter().take(END.load(Ordering::Relaxed) as usize) {
         if slot.load(Ordering::Relaxed) != 0 {
             slot.store(0, Ordering::Relaxed);
         }

@@ -63,6 +63,9 @@ pub trait Handler: Send + Sync {
     /// The program exits: end it in an orderly way.
     fn finish(self: Arc<Self>);
 
+    /// The process has forked: what the child has too and cannot serve is left to the kernel.
+    fn forked(&self) {}
+
     /// Whether something that was written before close is still on its way.
     fn is_finishing(&self) -> bool;
 }

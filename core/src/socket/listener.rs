@@ -95,6 +95,12 @@ impl Listener {
         }
     }
 
+    /// The kernel alone has peers from now on; what was taken in before stays.
+    pub fn leave_fabrics(&self) {
+        let listening = if self.kernel_listens() { self.queue().listening.take() } else { None };
+        drop(listening);
+    }
+
     /// The descriptor that is readable when a peer asks, -1 for none.
     pub fn peers_fd(&self) -> RawFd {
         self.queue().listening.as_ref().and_then(|listening| listening.peers_fd()).unwrap_or(-1)
@@ -243,6 +249,10 @@ impl Handler for Listener {
 
     fn finish(self: Arc<Self>) {
         self.close();
+    }
+
+    fn forked(&self) {
+        self.leave_fabrics();
     }
 
     fn is_finishing(&self) -> bool {
