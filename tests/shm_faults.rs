@@ -206,9 +206,10 @@ fn a_stopped_listener_costs_the_deadline_and_gets_a_tcp_connection() {
     let server = serve(&scratch, port, 1, 0).start();
     server.wait_until_listening(port);
     server.signal(Signal::STOP);
-    let client = ask(&scratch, "client", port).start();
+    const DEFAULT: (&str, &str) = ("RSOCKET_CONNECT_DEADLINE", "300");
+    let client = ask(&scratch, "client", port).env(DEFAULT.0, DEFAULT.1).start();
     client.wait_until_asleep();
-    let timed = connects(&scratch, "taken", port).run(LIMIT);
+    let timed = connects(&scratch, "taken", port).env(DEFAULT.0, DEFAULT.1).run(LIMIT);
     timed.ok();
     assert!(timed.number("first") < 1_000_000.0, "the deadline is 300 ms: {}", timed.report());
     timed.was_over_the_kernel();

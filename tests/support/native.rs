@@ -112,7 +112,8 @@ impl<'a> Program<'a> {
     /// Under this copy of the preload library.
     pub fn preloaded_with(self, library: &Path) -> Self {
         let statistics = self.scratch.path(&format!("{}.stats.%p", self.name));
-        self.env("LD_PRELOAD", library).env("RSOCKET_STATS", statistics)
+        // On a machine with much else to do an answer may take longer than connect waits by default before TCP connects.
+        self.env("LD_PRELOAD", library).env("RSOCKET_STATS", statistics).env("RSOCKET_CONNECT_DEADLINE", "10000")
     }
 
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
