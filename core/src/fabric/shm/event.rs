@@ -19,7 +19,7 @@ use rustix::{
         Timespec,
         epoll::{self, CreateFlags, EventData, EventFlags},
     },
-    fd::{AsFd, AsRawFd, OwnedFd},
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime},
 };
 
@@ -87,6 +87,15 @@ pub(super) struct Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Ports below this one are root's (ip(7), ip_unprivileged_port_start): some programs trust who comes from one.
+const FIRST_OF_ALL: u16 = 1024;
+
+/// Whether TCP would let a program of this host come from that address.
+fn may_come_from(client: SocketAddr, channel: BorrowedFd<'_>) -> bool {
+    let port = client.port() >= FIRST_OF_ALL || (client.port() != 0 && channel::peer_uid(channel) == Some(0));
+    port && super::source_on_this_host(client).is_some()
 }
 
 impl Shared {
@@ -344,8 +353,9 @@ impl Shared {
             log_debug!("a client of {} speaks nonsense", listener.addr);
             return None;
         };
-        if !name::reaches(request.server, listener.addr, listener.v6_only) {
-            log_debug!("a client of {} asks for {}", listener.addr, request.server);
+        let reaches = name::reaches(request.server, listener.addr, listener.v6_only);
+        if !reaches || !may_come_from(request.client, channel.as_fd()) {
+            log_debug!("a client of {} says that it comes from {} for {}", listener.addr, request.client, request.server);
             return None;
         }
         let peer = file.ok_or(Errno::PROTO).and_then(|file| Memory::of_peer(file.as_fd(), request.layout, request.key));

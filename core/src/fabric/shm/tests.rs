@@ -155,3 +155,26 @@ fn a_client_without_a_descriptor_keeps_nobody_busy() {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// A client that says it comes from `client` is let in.
+fn is_taken_from(client: &str) -> bool {
+    use super::{greeting::Greeting, memory::Own};
+    let shm = Shm::open().unwrap();
+    let listening = listen(&shm);
+    let channel = silent_client(listening.local_addr());
+    let mut own = Own::new(Layout::of(&CONFIG).unwrap(), 1).unwrap();
+    let (client, server) = (client.parse().unwrap(), listening.local_addr());
+    let (verdict, layout) = (super::greeting::Verdict::Request, own.memory().layout());
+    let request = Greeting { verdict, key: 1, layout, client, server, private_data: Vec::new() };
+    let file = own.take_file().unwrap();
+    channel::send(channel.as_fd(), &request.to_bytes(), Some(file.as_fd())).unwrap();
+    shm.events(8).iter().any(|event| matches!(event, Event::Incoming { .. }))
+}
+
+#[test]
+fn clients_come_from_where_tcp_lets_them() {
+    assert!(is_taken_from("127.0.0.1:40000") && is_taken_from("127.3.4.5:1024"));
+    // Somebody else's host, no port, and a port of root's, which the tests may be.
+    assert!(!is_taken_from("192.0.2.1:40000") && !is_taken_from("127.0.0.1:0"));
+    assert_eq!(is_taken_from("127.0.0.1:80"), rustix::process::geteuid().is_root());
+}
