@@ -168,6 +168,23 @@ fn a_transfer_goes_on_when_a_stopped_end_does() {
     }
 }
 
+/// What it had still to send when it was stopped arrives, at the latest when it goes on, and the end of file behind it.
+#[test]
+fn a_stopped_end_goes_on_closing() {
+    for listens in [true, false] {
+        let scratch = Scratch::new();
+        let [reads, closes] = two(&scratch, listens, "later", "closing", 0);
+        closes.wait_for_line("close was quick: yes");
+        closes.signal(Signal::STOP);
+        reads.signal(Signal::USR1);
+        thread::sleep(Duration::from_millis(300));
+        closes.signal(Signal::CONT);
+        let ended = reads.wait(LIMIT);
+        assert!(ended.ok().contains("later, recv ended with end of file"), "{}", ended.report());
+        ended.was_over_shm(1);
+    }
+}
+
 #[test]
 fn close_and_exit_do_not_wait_for_a_stopped_or_dead_peer() {
     for signal in [Signal::STOP, Signal::KILL] {
@@ -203,6 +220,25 @@ fn a_stopped_listener_costs_the_deadline_and_gets_a_tcp_connection() {
     assert_eq!(client.counters.get("fallback_timed_out"), 1, "{}", client.report());
     server.ok();
     server.was_over_the_kernel();
+}
+
+/// The answer comes while the client is stopped; it takes it when it goes on.
+#[test]
+fn a_client_is_stopped_while_it_connects() {
+    let (scratch, port) = (Scratch::new(), free_port());
+    let server = serve(&scratch, port, 1, 0).start();
+    server.wait_until_listening(port);
+    server.signal(Signal::STOP);
+    let client = ask(&scratch, "client", port).env("RSOCKET_CONNECT_DEADLINE", "30000").start();
+    client.wait_until_asleep();
+    client.signal(Signal::STOP);
+    server.signal(Signal::CONT);
+    thread::sleep(Duration::from_millis(300));
+    client.signal(Signal::CONT);
+    for ended in [client, server].map(|end| end.wait(LIMIT)) {
+        ended.ok();
+        ended.was_over_shm(300_000);
+    }
 }
 
 /// A connect that waits for an answer: its own process is killed, or the listener's.

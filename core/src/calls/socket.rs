@@ -12,7 +12,7 @@ use super::{Route, ours};
 use crate::{
     config,
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, ListenOn},
+    fabric::{ConnectFailure, ConnectTo, Kernel, ListenOn},
     fd::{self, Held},
     log, log_debug, log_info,
     service::Service,
@@ -389,7 +389,7 @@ fn start_connect(
     let request = ConnectTo {
         peer: to,
         local: connect::bound(kernel_name(fd)).filter(|local| local.is_ipv4() == to.is_ipv4()),
-        kernel: Some(fd),
+        kernel: Some(Kernel { fd, is_ipv6: held.socket.domain == libc::AF_INET6 }),
         silent: connect::is_silent(to.ip()),
         tos: options.tos(),
         endpoint: sizes.endpoint(),

@@ -219,6 +219,15 @@ pub trait Listening: Send + Sync {
     }
 }
 
+/// The program's own socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    /// Its number.
+    pub fd: RawFd,
+    /// Whether it is of the family AF_INET6.
+    pub is_ipv6: bool,
+}
+
 /// What to connect.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectTo {
@@ -227,7 +236,7 @@ pub struct ConnectTo {
     /// Own address and port, where the program has bound them. A port of 0 lets the fabric choose.
     pub local: Option<SocketAddr>,
     /// The program's socket, which the kernel connects if no fabric does: a fabric without ports of its own binds it.
-    pub kernel: Option<RawFd>,
+    pub kernel: Option<Kernel>,
     /// The peer's host did not answer a short while ago: only fabrics that need no answer from it are worth a try.
     pub silent: bool,
     /// Type of service (IP_TOS), 0 for none.

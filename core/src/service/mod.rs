@@ -76,6 +76,8 @@ pub struct Service {
     care: Mutex<Vec<Token>>,
     /// Signalled whenever something was forgotten.
     forgotten: Condvar,
+    /// Somebody waits for that: the program exits.
+    awaited: AtomicBool,
     next_token: AtomicU64,
     /// See [`Service::run_in_background`].
     running: Mutex<bool>,
@@ -105,6 +107,7 @@ impl Service {
             registry: Mutex::new(HashMap::new()),
             care: Mutex::new(Vec::new()),
             forgotten: Condvar::new(),
+            awaited: AtomicBool::new(false),
             next_token: AtomicU64::new(1),
             running: Mutex::new(false),
             thread: AtomicU32::new(0),
@@ -153,7 +156,10 @@ impl Service {
     /// Forgets it. What is left of it is dropped by the caller.
     pub fn forget(&self, token: Token) -> Option<Arc<dyn Handler>> {
         let handler = lock(&self.registry).remove(&token);
-        self.forgotten.notify_all();
+        // The condition variable would enter the kernel, whether anybody waits or not.
+        if self.awaited.load(Ordering::SeqCst) {
+            self.forgotten.notify_all();
+        }
         handler
     }
 
@@ -185,6 +191,7 @@ impl Service {
 
     /// Waits until nothing is known for which `wanted` says so, at most until `deadline`. Only where the thread runs.
     pub fn wait_forgotten(&self, deadline: Nanos, mut wanted: impl FnMut(&Arc<dyn Handler>) -> bool) {
+        self.awaited.store(true, Ordering::SeqCst);
         let mut registry = lock(&self.registry);
         while registry.values().any(&mut wanted) {
             let Some(left) = clock::left(clock::now(), Some(deadline)).filter(|left| !left.is_zero()) else { return };

@@ -25,7 +25,7 @@ use crate::{
     sys::clock::Nanos,
 };
 
-/// Peers that are taken in at once; the others are still there at the next look.
+/// Peers that are looked at at once, where they come to nothing; the others are still there at the next look.
 const PEERS_A_LOOK: usize = 16;
 
 /// A listener on the fabrics.
@@ -100,12 +100,15 @@ impl Listener {
         self.queue().listening.as_ref().and_then(|listening| listening.peers_fd()).unwrap_or(-1)
     }
 
-    /// Takes in the peers that have asked.
+    /// Takes in peers that have asked, until there is a connection.
     pub fn take_peers(self: &Arc<Self>) {
         for _ in 0..PEERS_A_LOOK {
             let listening = self.queue().listening.clone();
             let Some(event) = listening.and_then(|listening| listening.take()) else { return };
             Arc::clone(self).event(event, self.service.now());
+            if self.has_connection() {
+                return;
+            }
         }
     }
 

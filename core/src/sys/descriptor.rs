@@ -1,6 +1,9 @@
 //! The library's own descriptors: close-on-exec, and above the program's numbers (DESIGN: D1).
 
-use core::time::Duration;
+use core::{
+    sync::atomic::{AtomicI32, Ordering},
+    time::Duration,
+};
 use std::os::fd::RawFd;
 
 use rustix::{
@@ -19,11 +22,25 @@ const BASE: RawFd = 1024;
 
 /// Moves a descriptor out of the program's way. Where the limit on descriptors leaves no room up there it stays where it is.
 pub fn lift(fd: OwnedFd) -> OwnedFd {
-    let base = base();
-    if fd.as_raw_fd() >= base {
+    /// The base when it was last looked up, 0 before: a system call less for each descriptor.
+    static KNOWN: AtomicI32 = AtomicI32::new(0);
+    let mut known = KNOWN.load(Ordering::Relaxed);
+    if known == 0 {
+        known = base();
+        KNOWN.store(known, Ordering::Relaxed);
+    }
+    if fd.as_raw_fd() >= known {
         return fd;
     }
-    fcntl_dupfd_cloexec(&fd, base).unwrap_or(fd)
+    match fcntl_dupfd_cloexec(&fd, known) {
+        Ok(lifted) => lifted,
+        // fcntl(2): "F_DUPFD ... arg is greater than the maximum allowable value": the limit has been lowered.
+        Err(Errno::INVAL) => {
+            KNOWN.store(0, Ordering::Relaxed);
+            fcntl_dupfd_cloexec(&fd, base()).unwrap_or(fd)
+        }
+        Err(_) => fd,
+    }
 }
 
 /// Where own descriptors begin: the upper half of what is allowed, so that programs which count from below are not disturbed.
@@ -51,6 +68,19 @@ pub fn may_take_more(own: usize) -> bool {
     }
     let free = all.iter().filter(|one| one.revents & libc::POLLNVAL != 0).count();
     free > 2 * own + LEFT
+}
+
+/// Moves a descriptor out of the program's way, as [`lift`], for the library that has taken `own` numbers: EMFILE where the program would
+/// be left too few, see [`may_take_more`]. Those are counted only where the new descriptor, whose number was the lowest free one, says
+/// that few may be left.
+pub fn lift_sparingly(fd: OwnedFd, own: usize) -> Result<OwnedFd> {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let below = u64::try_from(fd.as_raw_fd()).unwrap_or(0);
+    let own_too = u64::try_from(3 * own + LEFT).unwrap_or(u64::MAX);
+    if limit <= COUNTED && below.saturating_add(own_too) >= limit && !may_take_more(own) {
+        return Err(Errno::MFILE);
+    }
+    Ok(lift(fd))
 }
 
 /// A duplicate of a program's descriptor for the library's own use.

@@ -38,12 +38,13 @@ pub(super) fn listen(name: &str) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects to whoever listens under one of the names, in their order. `None`: nobody.
-pub(super) fn connect(names: &[String]) -> Result<Option<OwnedFd>> {
+/// Connects to whoever listens under one of the names, in their order. `None`: nobody. EMFILE: the library, which has `own` numbers, may
+/// take no more.
+pub(super) fn connect(names: &[String], own: usize) -> Result<Option<OwnedFd>> {
     let socket = socket()?;
     for name in names {
         match rustix::net::connect(&socket, &address(name)?) {
-            Ok(()) => return Ok(Some(descriptor::lift(socket))),
+            Ok(()) => return descriptor::lift_sparingly(socket, own).map(Some),
             // EAGAIN: more connections wait there than the listener's queue takes.
             Err(Errno::CONNREFUSED | Errno::NOENT) => {}
             Err(errno) => return Err(errno),
@@ -54,7 +55,7 @@ pub(super) fn connect(names: &[String]) -> Result<Option<OwnedFd>> {
 
 /// The next connection of a listener. EAGAIN: there is none.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
-    rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).map(descriptor::lift)
+    rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
 }
 
 /// The user at the other end, when it connected or began to listen.

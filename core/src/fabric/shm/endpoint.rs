@@ -44,7 +44,7 @@ enum Stage {
 /// See the module.
 pub(super) struct ShmEndpoint {
     shared: Arc<Shared>,
-    channel: OwnedFd,
+    channel: Arc<OwnedFd>,
     /// Its name at [`Shared`].
     id: u64,
     token: Token,
@@ -88,7 +88,7 @@ struct Broken {
 /// What an endpoint is made of.
 pub(super) struct Parts {
     pub(super) shared: Arc<Shared>,
-    pub(super) channel: OwnedFd,
+    pub(super) channel: Arc<OwnedFd>,
     pub(super) own: Own,
     /// Passive side: the peer's memory, and it has asked.
     pub(super) peer: Option<Memory>,
@@ -101,6 +101,7 @@ impl ShmEndpoint {
     pub(super) fn new(parts: Parts, config: &EndpointConfig) -> Self {
         let passive = parts.peer.is_some();
         let id = parts.shared.id();
+        parts.shared.came();
         ShmEndpoint {
             shared: parts.shared,
             channel: parts.channel,
@@ -414,7 +415,7 @@ impl Endpoint for ShmEndpoint {
     fn disconnect(&mut self) {
         if self.stage != Stage::Ended {
             self.stage = Stage::Ended;
-            channel::end(&self.channel);
+            channel::end(&*self.channel);
         }
     }
 
@@ -532,6 +533,7 @@ impl Endpoint for ShmEndpoint {
 impl Drop for ShmEndpoint {
     fn drop(&mut self) {
         self.shared.unwatch(self.id);
+        self.shared.went();
         // Children of the program may hold the descriptor too.
         self.disconnect();
     }

@@ -6,12 +6,12 @@
 
 use core::{
     net::SocketAddr,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 use std::{
     collections::HashMap,
     os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
 };
 
 use rustix::{
@@ -20,6 +20,7 @@ use rustix::{
         epoll::{self, CreateFlags, EventData, EventFlags},
     },
     fd::{AsFd, AsRawFd, OwnedFd},
+    time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime},
 };
 
 use super::{
@@ -38,6 +39,11 @@ use crate::{
 
 /// Clients that have connected and not asked yet; of more, the oldest are turned away.
 pub(super) const ASKING: usize = 256;
+
+/// How long a connection is young: see [`Shared::watch`].
+const YOUNG: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// The name of the timer.
+const TIMER: u64 = 0;
 
 /// A listening socket.
 pub(super) struct Rendezvous {
@@ -67,6 +73,11 @@ pub(super) struct Shared {
     watched: Mutex<HashMap<u64, Watched>>,
     next_id: AtomicU64,
     next_key: AtomicU32,
+    endpoints: AtomicUsize,
+    /// Goes off when [`Shared::young`] is to be looked at.
+    timer: OwnedFd,
+    /// Connections whose ends are not watched for yet.
+    young: Mutex<Vec<(u64, Weak<OwnedFd>)>>,
     spare: Mutex<Option<Own>>,
     /// A descriptor for the time when there are no more.
     reserve: Mutex<Option<OwnedFd>>,
@@ -83,11 +94,17 @@ impl Shared {
         let mut seed = [0; 4];
         // Keys only tell connections apart: any will do.
         let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::NONBLOCK);
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map(descriptor::lift)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map(descriptor::lift)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
         Ok(Shared {
-            epoll: descriptor::lift(epoll::create(CreateFlags::CLOEXEC)?),
+            epoll,
+            timer,
+            young: Mutex::new(Vec::new()),
             watched: Mutex::new(HashMap::new()),
-            next_id: AtomicU64::new(1),
+            next_id: AtomicU64::new(TIMER + 1),
             next_key: AtomicU32::new(u32::from_ne_bytes(seed)),
+            endpoints: AtomicUsize::new(0),
             spare: Mutex::new(None),
             reserve: Mutex::new(Some(descriptor::event()?)),
             any_uid,
@@ -103,6 +120,21 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Connections, each of which has a descriptor.
+    pub(super) fn endpoints(&self) -> usize {
+        self.endpoints.load(Ordering::Relaxed)
+    }
+
+    /// There is one more.
+    pub(super) fn came(&self) {
+        self.endpoints.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One is gone.
+    pub(super) fn went(&self) {
+        self.endpoints.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// A number that is good for addresses of tries, too.
     pub(super) fn key(&self) -> u32 {
         self.next_key.fetch_add(1, Ordering::Relaxed)
@@ -113,11 +145,30 @@ impl Shared {
         epoll::add(&self.epoll, fd, EventData::new_u64(id), flags).inspect_err(|_| self.unwatch(id))
     }
 
-    /// The end of this connection is worth an event.
-    pub(super) fn watch(&self, channel: &OwnedFd, id: u64, token: Token) {
-        // Edge-triggered: where a child holds the descriptor too, it cannot be taken off.
-        if let Err(errno) = self.add(channel, id, EventFlags::RDHUP | EventFlags::ET, Watched::Connection(token)) {
-            log_debug!("{token:?}: the end of the peer will be seen late: {errno}");
+    /// The end of this connection is worth an event, once it is older than [`YOUNG`]. A short one is over by then in good order, which
+    /// its own messages say: nobody need be woken for that. Threads that wait for a connection see its end themselves.
+    pub(super) fn watch(&self, channel: &Arc<OwnedFd>, id: u64, token: Token) {
+        lock(&self.watched).insert(id, Watched::Connection(token));
+        let mut young = lock(&self.young);
+        young.push((id, Arc::downgrade(channel)));
+        if young.len() == 1 {
+            let once = Itimerspec { it_interval: Timespec::default(), it_value: YOUNG };
+            if let Err(errno) = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once) {
+                log_debug!("ends of peers will be seen late: {errno}");
+            }
+        }
+    }
+
+    /// Watches for the ends of those that were young.
+    pub(super) fn grow_up(&self) {
+        let _ = rustix::io::read(&self.timer, &mut [0_u8; 8]);
+        let young = core::mem::take(&mut *lock(&self.young));
+        for (id, channel) in young {
+            let Some(channel) = channel.upgrade() else { continue };
+            // Edge-triggered: where a child holds the descriptor too, it cannot be taken off.
+            if let Err(errno) = epoll::add(&self.epoll, &*channel, EventData::new_u64(id), EventFlags::RDHUP | EventFlags::ET) {
+                log_debug!("the end of a peer will be seen late: {errno}");
+            }
         }
     }
 
@@ -132,6 +183,14 @@ impl Shared {
     pub(super) fn unwatch(&self, id: u64) {
         let gone = lock(&self.watched).remove(&id);
         self.ignore(gone.as_ref());
+    }
+
+    /// Ends a listener, and those that have come to it and have not asked.
+    pub(super) fn unlisten(&self, rendezvous: &Arc<Rendezvous>) {
+        self.unwatch(rendezvous.id);
+        let of_it = |who: &Watched| matches!(who, Watched::Asking(of, _) if Arc::ptr_eq(of, rendezvous));
+        let gone: Vec<Watched> = lock(&self.watched).extract_if(|_, who| of_it(who)).map(|(_, who)| who).collect();
+        gone.iter().for_each(|gone| self.ignore(Some(gone)));
     }
 
     /// What keeps a descriptor open may outlast its entry (a client that has not asked keeps its listener, a child of the program has
@@ -201,7 +260,10 @@ impl Shared {
                 _ => break,
             }
             for event in ready {
-                events.extend(self.take_event(event.data.u64()));
+                match event.data.u64() {
+                    TIMER => self.grow_up(),
+                    id => events.extend(self.take_event(id)),
+                }
             }
         }
         events
@@ -244,6 +306,7 @@ impl Shared {
         if listener.quiet.swap(false, Ordering::Relaxed) {
             self.attend(listener, false);
         }
+        let channel = descriptor::lift_sparingly(channel, self.endpoints()).inspect_err(|errno| warn_of_limit(*errno)).ok()?;
         let uid = channel::peer_uid(channel.as_fd());
         if !self.lets_in(uid) {
             log_debug!("a client of user {uid:?} is left to the kernel");
@@ -290,6 +353,7 @@ impl Shared {
         match memories {
             Ok((own, peer)) => {
                 let (client, server) = (request.client, request.server);
+                let channel = Arc::new(channel);
                 let parts = Parts { shared: Arc::clone(self), channel, own, peer: Some(peer), client, server, token: Token::default() };
                 let endpoint: Box<dyn Endpoint> = Box::new(ShmEndpoint::new(parts, &listener.endpoint));
                 Some(Event::Incoming { listener: listener.token, endpoint, private_data: request.private_data })

@@ -14,7 +14,7 @@
 //! The peer can write anything anywhere at any time. So the owner never reads back what it has written itself, reads each entry once,
 //! and the length of the file is sealed: who makes it shorter would kill those that look at it (SIGBUS).
 
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -233,12 +233,12 @@ impl Memory {
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
             return Err(Errno::PERM);
         }
-        if rustix::fs::fstatfs(file)?.f_type as u64 != TMPFS_MAGIC {
-            return Err(Errno::PERM);
-        }
-        let size = rustix::fs::fstat(file)?.st_size;
-        if usize::try_from(size) != Ok(layout.len()) {
+        let stat = rustix::fs::fstat(file)?;
+        if usize::try_from(stat.st_size) != Ok(layout.len()) {
             return Err(Errno::INVAL);
+        }
+        if !is_plain(file, stat.st_dev)? {
+            return Err(Errno::PERM);
         }
         Ok(Memory { region: Region::shared(file, layout.len())?, layout, key })
     }
@@ -299,6 +299,21 @@ impl Own {
         self.file = self.file.map(descriptor::lift);
         self
     }
+}
+
+/// Whether a file is of pages as all others. Those of huge pages are of another file system, and a page that was promised there may be
+/// missing when it is touched.
+fn is_plain(file: BorrowedFd<'_>, device: u64) -> Result<bool> {
+    /// The device of a file that has been looked at closely: memory files are all of one.
+    static KNOWN: AtomicU64 = AtomicU64::new(u64::MAX);
+    if KNOWN.load(Ordering::Relaxed) == device {
+        return Ok(true);
+    }
+    let plain = rustix::fs::fstatfs(file)?.f_type as u64 == TMPFS_MAGIC;
+    if plain {
+        KNOWN.store(device, Ordering::Relaxed);
+    }
+    Ok(plain)
 }
 
 fn sealed_file(len: usize) -> Result<OwnedFd> {

@@ -8,7 +8,7 @@
 //! comes as [`Endpoint::outcome`](super::Endpoint::outcome).
 
 use core::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::atomic::AtomicBool,
 };
 use std::{os::fd::RawFd, sync::Arc};
@@ -21,7 +21,7 @@ use rustix::{
 use crate::{
     config,
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, Kernel, ListenOn, Listening, Started, Token},
     log_debug,
     sys::descriptor,
 };
@@ -61,6 +61,12 @@ impl Shm {
         Arc::strong_count(&self.shared) == 1 && self.shared.watched_count() == 0
     }
 
+    /// No connection is young any more.
+    #[cfg(test)]
+    pub(crate) fn grow_up(&self) {
+        self.shared.grow_up();
+    }
+
     fn port(&self) -> u16 {
         let many = PORTS.end() - PORTS.start() + 1;
         // A multiplicative hash of a counter: far apart, and only after a long time the same.
@@ -71,7 +77,7 @@ impl Shm {
     fn client_addr(&self, to: &ConnectTo, source: IpAddr) -> SocketAddr {
         let bound = to.local.filter(|local| local.port() != 0);
         let ip = to.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified()).unwrap_or(source);
-        let port = bound.map(|bound| bound.port()).or_else(|| reserve(to.kernel?, ip)).unwrap_or_else(|| self.port());
+        let port = bound.map(|bound| bound.port()).or_else(|| reserve(to.kernel?)).unwrap_or_else(|| self.port());
         let mut addr = to.peer;
         addr.set_ip(ip);
         addr.set_port(port);
@@ -94,17 +100,12 @@ fn source_on_this_host(peer: SocketAddr) -> Option<IpAddr> {
     (source.ip() == peer.ip()).then_some(peer.ip())
 }
 
-/// Binds the program's socket to a port of the kernel's choice.
-fn reserve(kernel: RawFd, ip: IpAddr) -> Option<u16> {
-    let socket = descriptor::borrow(kernel)?;
-    let named = SocketAddr::try_from(getsockname(socket).ok()?).ok()?;
-    if named.port() == 0 {
-        let ip = match ip {
-            IpAddr::V4(ip) if named.is_ipv6() => IpAddr::V6(ip.to_ipv6_mapped()),
-            ip => ip,
-        };
-        rustix::net::bind(socket, &SocketAddr::new(ip, 0)).ok()?;
-    }
+/// Binds the program's socket to a port of the kernel's choice. Not to an address: that would show (ipv6(7), IPV6_V6ONLY), and stay if
+/// the kernel has to connect after all.
+fn reserve(kernel: Kernel) -> Option<u16> {
+    let socket = descriptor::borrow(kernel.fd)?;
+    let any = if kernel.is_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    rustix::net::bind(socket, &SocketAddr::new(any, 0)).ok()?;
     let port = SocketAddr::try_from(getsockname(socket).ok()?).ok()?.port();
     (port != 0).then_some(port)
 }
@@ -112,7 +113,7 @@ fn reserve(kernel: RawFd, ip: IpAddr) -> Option<u16> {
 impl Fabric for Shm {
     fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         let source = source_on_this_host(to.peer).ok_or(ConnectFailure::NoRoute)?;
-        let channel = match channel::connect(&name::candidates(to.peer)) {
+        let channel = match channel::connect(&name::candidates(to.peer), self.shared.endpoints()) {
             Ok(channel) => channel.ok_or(ConnectFailure::Refused)?,
             Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(ConnectFailure::Limit(errno)),
             Err(errno) => return Err(ConnectFailure::Other(errno)),
@@ -124,6 +125,7 @@ impl Fabric for Shm {
         }
         let own = Layout::of(&to.endpoint).and_then(|layout| self.shared.memory(layout)).map_err(ConnectFailure::Limit)?;
         let client = self.client_addr(to, source);
+        let channel = Arc::new(channel);
         let parts = Parts { shared: Arc::clone(&self.shared), channel, own, peer: None, client, server: to.peer, token };
         Ok(Started::Ready(Box::new(ShmEndpoint::new(parts, &to.endpoint))))
     }
@@ -186,7 +188,7 @@ impl Listening for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.shared.unwatch(self.rendezvous.id);
+        self.shared.unlisten(&self.rendezvous);
         // Children of the program may hold the descriptor too: nobody shall come to a listener that nobody serves.
         channel::end(&self.rendezvous.socket);
     }

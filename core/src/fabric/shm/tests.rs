@@ -104,11 +104,12 @@ fn a_listener_that_was_closed_keeps_nobody_busy() {
     let listening = listen(&shm);
     let client = silent_client(listening.local_addr());
     assert!(!is_busy(&shm));
+    assert_eq!(shm.shared.watched_count(), 2);
     drop(listening);
     assert!(!is_busy(&shm));
+    assert_eq!(shm.shared.watched_count(), 0);
     drop(client);
     assert!(!is_busy(&shm));
-    assert_eq!(shm.shared.watched_count(), 0);
 }
 
 #[test]

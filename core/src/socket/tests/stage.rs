@@ -230,6 +230,7 @@ impl Stage {
 
     /// Turns of the services, and what the script says. True if somebody has had one.
     fn turn(&mut self, punctual: bool) -> bool {
+        self.world.ripen();
         let now = self.now();
         let mut progress = false;
         while let Some(at) = self.script.iter().position(|(time, _)| *time <= now) {

@@ -159,6 +159,13 @@ impl World {
         }
     }
 
+    /// The kernel's timers have gone off: they do not follow this clock.
+    pub(super) fn ripen(&self) {
+        if let World::Shm(neighbours) = self {
+            neighbours.fabrics.iter().for_each(|shm| shm.grow_up());
+        }
+    }
+
     /// Some program has done something, which takes time.
     pub(super) fn pass(&mut self) {
         if let World::Shm(neighbours) = self {
