@@ -42,6 +42,10 @@ macro_rules! forward {
             self.inner.event_fd()
         }
 
+        fn arm_word(&mut self) -> Option<(std::sync::Arc<dyn $crate::fabric::SleepWord>, u32)> {
+            self.inner.arm_word()
+        }
+
         fn is_waiting(&self) -> bool {
             self.inner.is_waiting()
         }

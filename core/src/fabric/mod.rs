@@ -7,8 +7,8 @@
 //! Who may call: connection management ([`Fabric::events`], dropping an endpoint) belongs to the service thread; an
 //! endpoint lives behind the engine lock of its socket (DESIGN: lock 4), and nothing here blocks.
 
-use core::{fmt, net::SocketAddr};
-use std::os::fd::RawFd;
+use core::{fmt, net::SocketAddr, sync::atomic::AtomicU32};
+use std::{os::fd::RawFd, sync::Arc};
 
 pub mod choice;
 #[cfg(any(test, feature = "contract"))]
@@ -156,6 +156,12 @@ pub trait Endpoint: Send {
     /// Asks for one event on [`Endpoint::event_fd`] at the next completion. What completed before may not be announced: poll again afterwards.
     fn arm(&mut self) -> Result<()>;
 
+    /// As [`Endpoint::arm`], for a thread that sleeps on a word of memory (futex(7)) instead of the descriptor: the word, and what it holds
+    /// until the next completion. `None` where there is no such thing.
+    fn arm_word(&mut self) -> Option<(Arc<dyn SleepWord>, u32)> {
+        None
+    }
+
     /// The descriptor that becomes readable when an armed completion queue gets a completion. Stays the endpoint's.
     /// `None` where the fabric has no descriptors (simulation).
     fn event_fd(&self) -> Option<RawFd>;
@@ -181,6 +187,12 @@ pub trait Endpoint: Send {
 
     /// The peer's address.
     fn peer_addr(&self) -> SocketAddr;
+}
+
+/// Memory with a word that threads may sleep on: see [`Endpoint::arm_word`].
+pub trait SleepWord: Send + Sync {
+    /// The word, which other processes may change and wake.
+    fn word(&self) -> &AtomicU32;
 }
 
 /// How a connection was established, the acceptor's private data (see [`Event::Established`]), or why it was not.

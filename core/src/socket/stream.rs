@@ -112,6 +112,8 @@ pub struct Stream {
     kernel: AtomicBool,
     /// Whether waits spin.
     spin: Spin,
+    /// Its completions can be slept for on a word of memory.
+    wakes_by_word: AtomicBool,
     /// SO_KEEPALIVE: nanoseconds between keep-alive messages, 0 for none.
     keep_alive: AtomicU64,
     /// Closed where that could not be done: 1 more than the nanoseconds that it may take, 0 if it was not.
@@ -152,6 +154,7 @@ impl Stream {
             event_fd: AtomicI32::new(-1),
             kernel: AtomicBool::new(false),
             spin: Spin::default(),
+            wakes_by_word: AtomicBool::new(false),
             keep_alive: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
         }

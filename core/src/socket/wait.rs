@@ -7,7 +7,7 @@
 //! No lock here is held across a wait.
 
 use core::{
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     time::Duration,
 };
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,7 +17,7 @@ use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::{
     stats::{self, Counter},
-    sys::descriptor,
+    sys::{descriptor, futex},
 };
 
 bitflags! {
@@ -36,20 +36,27 @@ bitflags! {
 /// How long a thread sleeps that nobody can wake, before it looks again.
 const UNWOKEN: Duration = Duration::from_millis(5);
 
+const WOKEN: u32 = 1;
+
 /// A sleeping thread's wake-up.
 pub struct Waiter {
     /// `None` where the process may open no more descriptors: the calls that wait have no errno for that.
     event: Option<OwnedFd>,
-    woken: AtomicBool,
+    /// 0 or [`WOKEN`].
+    woken: AtomicU32,
+    /// The thread sleeps on `woken` itself, not on the descriptor.
+    on_word: AtomicBool,
     /// Whether a signal may come late: the flag was taken back while wakers could still reach it.
     taken: AtomicBool,
 }
 
 impl Waiter {
     fn wake(&self) {
-        if !self.woken.swap(true, Ordering::AcqRel) {
+        if self.woken.swap(WOKEN, Ordering::AcqRel) != WOKEN {
             stats::add(Counter::WakeUps, 1);
-            if let Some(event) = &self.event {
+            if self.on_word.load(Ordering::Relaxed) {
+                futex::wake_own(&self.woken);
+            } else if let Some(event) = &self.event {
                 descriptor::signal(event);
             }
         }
@@ -59,11 +66,11 @@ impl Waiter {
     fn reset(&self, readable: bool) {
         // Drained first: who wakes after the flag is back must leave a signal. And a signal that comes later than its flag was
         // seen is drained when it is seen, or it would end every sleep from then on.
-        if readable || self.woken.load(Ordering::Acquire) {
-            if let Some(event) = &self.event {
+        if readable || self.woken.load(Ordering::Acquire) == WOKEN {
+            if let (Some(event), false) = (&self.event, self.on_word.load(Ordering::Relaxed)) {
                 descriptor::drain(event);
             }
-            self.woken.swap(false, Ordering::AcqRel);
+            self.woken.swap(0, Ordering::AcqRel);
             self.taken.store(true, Ordering::Relaxed);
         }
     }
@@ -94,7 +101,7 @@ pub fn waiter() -> Borrowed {
         return Borrowed(Some(waiter));
     }
     let event = descriptor::event().ok();
-    Borrowed(Some(Arc::new(Waiter { event, woken: AtomicBool::new(false), taken: AtomicBool::new(false) })))
+    Borrowed(Some(Arc::new(Waiter { event, woken: AtomicU32::new(0), on_word: AtomicBool::new(false), taken: AtomicBool::new(false) })))
 }
 
 impl Borrowed {
@@ -109,6 +116,18 @@ impl Borrowed {
     /// The descriptor to sleep on, -1 for none.
     pub fn event_fd(&self) -> RawFd {
         self.event().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// It is a word that is slept on, or the descriptor. To be said while no socket knows it.
+    pub fn sleep_on_word(&self, on_word: bool) {
+        if let Some(waiter) = self.get() {
+            waiter.on_word.store(on_word, Ordering::Relaxed);
+        }
+    }
+
+    /// The word to sleep on, and what it holds until somebody wakes it.
+    pub fn word(&self) -> Option<futex::Word<'_>> {
+        self.get().map(|waiter| futex::Word { word: &waiter.woken, holds: 0 })
     }
 
     /// How long to sleep, of the time that is left.
@@ -129,6 +148,7 @@ impl Drop for Borrowed {
         let Some(waiter) = self.0.take() else { return };
         // No socket knows it any more, so that this is the last that can be there.
         waiter.reset(waiter.taken.load(Ordering::Relaxed));
+        waiter.on_word.store(false, Ordering::Relaxed);
         waiter.taken.store(false, Ordering::Relaxed);
         let mut idle = idle();
         if waiter.event.is_some() && idle.len() < IDLE_KEPT {

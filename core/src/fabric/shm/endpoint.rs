@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, Endpoint, EndpointConfig, EndpointLimits, FabricKind, Outcome, Region, Token},
+    fabric::{ConnectFailure, Endpoint, EndpointConfig, EndpointLimits, FabricKind, Outcome, Region, SleepWord, Token},
     log_debug,
     work::{Completion, ExposedMemory, MessageMode, Operation, Payload, TransportError, WorkRequest},
 };
@@ -258,7 +258,7 @@ impl ShmEndpoint {
     /// Wakes the peer if it sleeps.
     #[inline(always)]
     fn ring(&mut self) {
-        if self.peer.as_ref().is_some_and(Memory::take_armed) {
+        if self.peer.as_ref().is_some_and(Memory::wake) {
             self.ring_now();
         }
     }
@@ -486,6 +486,12 @@ impl Endpoint for ShmEndpoint {
         self.rings_due = self.rings_due.saturating_add(1);
         self.own.memory().arm();
         Ok(())
+    }
+
+    fn arm_word(&mut self) -> Option<(Arc<dyn SleepWord>, u32)> {
+        let memory = Arc::clone(self.own.memory());
+        let holds = memory.arm_word();
+        Some((memory, holds))
     }
 
     fn event_fd(&self) -> Option<RawFd> {

@@ -2,7 +2,7 @@
 //!
 //! | offset | what | written by |
 //! |---|---|---|
-//! | 0 | `armed`: the owner wants to be woken at the next message | owner, taken back by the peer |
+//! | 0 | `armed`: how the owner wants to be woken at the next message (bit 0: the bell, bit 1: this word) | owner, taken back by the peer |
 //! | 4 | `starved`: the peer waits for receives to be posted | peer, taken back by the owner |
 //! | 8 | `answered`: the peer's answer is on its way | peer |
 //! | 64 | `posted`: how many receives the owner has posted, modulo 2^32 | owner |
@@ -16,6 +16,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use std::sync::Arc;
+
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{MemfdFlags, SealFlags},
@@ -24,13 +26,16 @@ use rustix::{
 
 use crate::{
     error::{Errno, Result},
-    fabric::{EndpointConfig, Region},
-    sys::descriptor,
+    fabric::{EndpointConfig, Region, SleepWord},
+    sys::{descriptor, futex},
     wire::Sge,
     work::{ExposedMemory, RemoteAddress},
 };
 
 const ARMED: usize = 0;
+/// What `armed` asks for.
+const BELL: u32 = 1;
+const WORD: u32 = 2;
 const STARVED: usize = 4;
 const ANSWERED: usize = 8;
 const POSTED: usize = 64;
@@ -129,18 +134,37 @@ impl Memory {
         self.region.word(offset).unwrap_or(&NOWHERE)
     }
 
-    /// Owner: wants to be woken. A look at the ring must follow.
+    /// Owner: wants the bell to be rung. A look at the ring must follow.
     #[inline]
     pub(super) fn arm(&self) {
-        self.word(ARMED).store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.word(ARMED).fetch_or(BELL, Ordering::SeqCst);
     }
 
-    /// Peer: whether the owner wanted to be woken, after something was put into its memory. Says so once.
+    /// Owner: wants to be woken on the word itself, which holds what is given now. A look at the ring must follow.
+    pub(super) fn arm_word(&self) -> u32 {
+        self.word(ARMED).fetch_or(WORD, Ordering::SeqCst) | WORD
+    }
+
+    /// Owner: what a sleeper sleeps on.
+    pub(super) fn sleep_word(&self) -> &AtomicU32 {
+        self.word(ARMED)
+    }
+
+    /// Peer: wakes the owner on the word if it wanted that, after something was put into its memory. True: it wants the bell to be rung.
+    /// Either once.
     #[inline(always)]
-    pub(super) fn take_armed(&self) -> bool {
+    pub(super) fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.word(ARMED).load(Ordering::Relaxed) != 0 && self.word(ARMED).swap(0, Ordering::Relaxed) != 0
+        self.word(ARMED).load(Ordering::Relaxed) != 0 && self.wake_now()
+    }
+
+    #[inline(never)]
+    fn wake_now(&self) -> bool {
+        let wanted = self.word(ARMED).swap(0, Ordering::Relaxed);
+        if wanted & WORD != 0 {
+            futex::wake_shared(self.word(ARMED));
+        }
+        wanted & BELL != 0
     }
 
     /// Owner: waits on this processor.
@@ -244,6 +268,12 @@ impl Memory {
     }
 }
 
+impl SleepWord for Memory {
+    fn word(&self) -> &AtomicU32 {
+        self.sleep_word()
+    }
+}
+
 /// What a place of the ring holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
@@ -260,7 +290,7 @@ pub(super) struct Own {
     // The windows go first: they must not outlive what they look at.
     receive: Region,
     targets: Region,
-    memory: Memory,
+    memory: Arc<Memory>,
     file: Option<OwnedFd>,
 }
 
@@ -268,7 +298,7 @@ impl Own {
     /// Makes the memory that `layout` describes, all zeros.
     pub(super) fn new(layout: Layout, key: u32) -> Result<Self> {
         let file = sealed_file(layout.len())?;
-        let memory = Memory { region: Region::shared(file.as_fd(), layout.len())?, layout, key };
+        let memory = Arc::new(Memory { region: Region::shared(file.as_fd(), layout.len())?, layout, key });
         let (targets_at, receive_at) = (layout.targets_at() as usize, layout.receive_at() as usize);
         // SAFETY: the windows are dropped before the region (the order of the fields).
         let targets = unsafe { memory.region.window(targets_at, layout.targets as usize) }?;
@@ -277,7 +307,7 @@ impl Own {
         Ok(Own { receive, targets, memory, file: Some(file) })
     }
 
-    pub(super) fn memory(&self) -> &Memory {
+    pub(super) fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 

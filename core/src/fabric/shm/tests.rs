@@ -86,7 +86,7 @@ fn listen(shm: &Shm) -> Box<dyn Listening> {
 
 /// Somebody who has connected to a listener, and says nothing.
 fn silent_client(addr: SocketAddr) -> OwnedFd {
-    channel::connect(&name::candidates(addr)).unwrap().unwrap()
+    channel::connect(&name::candidates(addr), 0).unwrap().unwrap()
 }
 
 /// Whether the fabric has something to do, once it has done what there is.

@@ -122,6 +122,7 @@ impl Stream {
         if let Some(peer) = state.peer {
             log_info!("{peer}: {} over {kind}", if accepted { "accepted" } else { "connected" });
         }
+        self.wakes_by_word.store(kind == FabricKind::Shm, Ordering::Relaxed);
         state.deadline = None;
         state.unreported = !accepted && state.fallback.take().is_some();
         self.set_phase(state, Phase::Up);

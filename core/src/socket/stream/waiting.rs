@@ -1,11 +1,13 @@
 //! How a thread waits for a stream (DESIGN: D6): spin, register, arm, look, sleep.
 
 use core::{sync::atomic::Ordering, time::Duration};
+use std::sync::Arc;
 
 use super::{Blocking, Phase, State, Stream};
 use crate::{
     config,
     error::{Errno, Result},
+    fabric::SleepWord,
     socket::{
         readiness::Readiness,
         spin::Turns,
@@ -14,6 +16,7 @@ use crate::{
     stats::{self, Counter},
     sys::{
         clock::{self, Nanos},
+        futex,
         ppoll::{PollFd, ppoll},
         signals,
     },
@@ -25,6 +28,20 @@ const PATIENCE: Nanos = 10_000_000;
 
 /// How long it spins before it sleeps: the listener has to be woken first, and two wake-ups take longer than the usual polling time.
 const ANSWER_TIME: Duration = Duration::from_micros(100);
+
+/// A word that is armed, and what it holds until it is woken.
+type ArmedWord = Option<(Arc<dyn SleepWord>, u32)>;
+
+/// Sleeps until the peer wakes the word or somebody of this process the waiter. Only a signal is an error, one whose handler does not
+/// restart calls.
+fn sleep_on_word(waiter: &Borrowed, memory: &dyn SleepWord, holds: u32) -> Result<bool> {
+    let Some(own) = waiter.word() else { return Ok(false) };
+    let deadline = config::get().wake_up_interval.and_then(|most| clock::deadline(clock::now(), Some(most)));
+    match futex::wait(futex::Word { word: memory.word(), holds }, own, deadline) {
+        Err(Errno::INTR) => Err(Errno::INTR),
+        _ => Ok(false),
+    }
+}
 
 impl Stream {
     /// Waits until `ready`, in the order of DESIGN D6: spin, register, arm, look, sleep.
@@ -39,11 +56,16 @@ impl Stream {
         stats::add(Counter::WaitsSlept, 1);
         let waiter = wait::waiter();
         loop {
+            // The kernel restarts the sleep on a word where signal(7) says so; where it must not, there are the descriptors.
+            let on_word = restart && deadline.is_none() && self.wakes_by_word.load(Ordering::Relaxed) && futex::is_available();
+            waiter.sleep_on_word(on_word);
             self.sleepers.add(&waiter, interest | Interest::STATE);
-            let looked = self.look_before_sleep(&waiter, &ready);
-            let slept = match looked {
-                Ok(false) => self.sleep(&waiter, deadline, restart),
-                other => other,
+            let slept = match self.look_before_sleep(&waiter, on_word, &ready) {
+                Ok((true, _)) => Ok(true),
+                Ok((false, Some((memory, holds)))) => sleep_on_word(&waiter, &*memory, holds),
+                Ok((false, None)) if on_word => Ok(false),
+                Ok((false, None)) => self.sleep(&waiter, deadline, restart),
+                Err(errno) => Err(errno),
             };
             self.sleepers.remove(&waiter);
             // Nobody wakes it any more: each does so under the lock that was just held.
@@ -53,7 +75,8 @@ impl Stream {
                 Ok(false) => {}
                 Err(errno) => return Err(errno),
             }
-            if self.look_again(&ready)? {
+            let ready = if on_word { self.look_after_word(&ready)? } else { self.look_again(&ready)? };
+            if ready {
                 return Ok(());
             }
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
@@ -94,12 +117,24 @@ impl Stream {
     }
 
     /// Arms the completion queue and looks once more. The caller has registered as a sleeper.
-    fn look_before_sleep(&self, waiter: &Borrowed, ready: &impl Fn(&State) -> bool) -> Result<bool> {
+    fn look_before_sleep(&self, waiter: &Borrowed, on_word: bool, ready: &impl Fn(&State) -> bool) -> Result<(bool, ArmedWord)> {
         let mut state = self.state.lock()?;
+        let mut word = None;
         if let Some(engine) = state.engine.as_mut() {
-            engine.arm();
+            if on_word {
+                word = engine.endpoint().arm_word();
+            } else {
+                engine.arm();
+            }
         }
         self.pump_before_sleep(&mut state, waiter);
+        Ok((ready(&state), word))
+    }
+
+    /// After a sleep on a word: it has been taken off by whoever has woken, and who else sleeps was woken too.
+    fn look_after_word(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
+        let mut state = self.state.lock()?;
+        self.pump(&mut state);
         Ok(ready(&state))
     }
 

@@ -125,7 +125,7 @@ pub(crate) fn listen(addr: SocketAddr) -> OwnedFd {
 
 /// Connects to a listener, and says nothing. `None`: nobody listens.
 pub(crate) fn connect(addr: SocketAddr) -> Option<OwnedFd> {
-    channel::connect(&name::candidates(addr)).unwrap()
+    channel::connect(&name::candidates(addr), 0).unwrap()
 }
 
 /// Whoever has come to a listening socket.
