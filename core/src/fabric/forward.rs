@@ -50,6 +50,10 @@ macro_rules! forward {
             self.inner.is_waiting()
         }
 
+        fn waits_beside_peer(&self) -> Option<bool> {
+            self.inner.waits_beside_peer()
+        }
+
         fn clear_events(&mut self) {
             self.inner.clear_events();
         }

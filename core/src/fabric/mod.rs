@@ -141,6 +141,12 @@ pub trait Endpoint: Send {
         false
     }
 
+    /// The caller waits, where it runs now. Whether the peer has last waited on the same processor: if so, it cannot answer while the
+    /// caller keeps that busy. `None`: nobody knows.
+    fn waits_beside_peer(&self) -> Option<bool> {
+        None
+    }
+
     /// Posts `count` receives. The caller never has more outstanding than `limits().receive_queue`.
     fn post_receives(&mut self, count: u32) -> Result<()>;
 

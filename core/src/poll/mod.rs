@@ -12,7 +12,6 @@ use crate::{
     error::{Errno, Result},
     socket::{
         Socket,
-        stream::Stream,
         wait::{self, Borrowed, Interest},
     },
     stats::{self, Counter},
@@ -141,16 +140,16 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
 /// Spins over the rsockets for the polling time. True if one has events.
 fn spin(entries: &[Entry<'_>]) -> bool {
     // Where the kernel has all of them there is nothing to see.
-    let Some(spin) = entries.iter().find_map(|entry| entry.socket?.live_stream()).map(Stream::spin) else { return false };
-    let Some(time) = spin.time() else { return false };
-    let until = clock::now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(0));
+    let Some(stream) = entries.iter().find_map(|entry| entry.socket?.live_stream()) else { return false };
+    let Some(turns) = stream.spin_turns() else { return false };
+    let until = clock::now().saturating_add(u64::try_from(turns.time.as_nanos()).unwrap_or(0));
     let ready = |entry: &Entry<'_>| entry.socket.is_some_and(|socket| socket.look().events & (entry.events | ALWAYS) != 0);
     let mut found = false;
     while !found && clock::now() < until {
-        core::hint::spin_loop();
+        turns.pause();
         found = entries.iter().any(ready);
     }
-    spin.spun(found);
+    stream.spin().spun(found);
     found
 }
 

@@ -509,6 +509,11 @@ impl Engine {
         }
     }
 
+    /// See [`Endpoint::waits_beside_peer`].
+    pub fn waits_beside_peer(&self) -> Option<bool> {
+        self.endpoint.waits_beside_peer()
+    }
+
     /// Asks for an announcement of the next completion. Look once more afterwards.
     pub fn arm(&mut self) {
         if !self.armed && self.endpoint.arm().is_ok() {

@@ -2,6 +2,8 @@
 //!
 //! What comes within the polling time comes without a sleep and a wake-up, which cost more. Where it comes later the time is lost, for
 //! others too if they have no processor of their own: after waits that spun in vain some sleep at once, the more the longer that goes on.
+//! Where the peer shares the processor (over shared memory both ends tell on which one they wait), a spinner gives it away between its
+//! looks: that switches to the peer, at once and without a system call of the peer's.
 
 use core::{
     sync::atomic::{AtomicU32, Ordering},
@@ -13,6 +15,26 @@ use crate::{config, sys::cpus};
 /// So often the number of waits that do not spin doubles.
 const DOUBLINGS: u32 = 5;
 
+/// How a wait spins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// For how long.
+    pub time: Duration,
+    /// The processor is offered to others after each look: the one that is waited for needs it.
+    yields: bool,
+}
+
+impl Turns {
+    /// Between two looks.
+    pub fn pause(self) {
+        if self.yields {
+            rustix::thread::sched_yield();
+        } else {
+            core::hint::spin_loop();
+        }
+    }
+}
+
 /// What the waits of a socket have taught. Two threads may overwrite each other's lesson: it costs a spin.
 #[derive(Default)]
 pub struct Spin {
@@ -21,15 +43,21 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// How long the next wait spins; `None`: not at all.
-    pub fn time(&self) -> Option<Duration> {
+    /// How the next wait spins; `None`: not at all. `beside`: whether the peer shares the caller's processor, if that is known.
+    pub fn turns(&self, beside: Option<bool>) -> Option<Turns> {
         let skip = self.skip.load(Ordering::Relaxed);
         if skip > 0 {
             self.skip.store(skip - 1, Ordering::Relaxed);
             return None;
         }
         let polling = config::get().polling_time;
-        (!polling.is_zero() && cpus::may_spin()).then_some(polling)
+        let may = !polling.is_zero()
+            && match beside {
+                // A caller that is bound to one processor may spin while the peer has another.
+                Some(_) => cpus::quota_allows_spinning(),
+                None => cpus::may_spin(),
+            };
+        may.then_some(Turns { time: polling, yields: beside == Some(true) })
     }
 
     /// A wait has spun, and found what it waited for or not.
@@ -50,10 +78,20 @@ mod tests {
         spin.spun(false);
         let skipped = spin.skip.load(Ordering::Relaxed);
         for _ in 0..skipped {
-            assert_eq!(spin.time(), None);
+            assert_eq!(spin.turns(None), None);
         }
         assert_eq!(spin.skip.load(Ordering::Relaxed), 0);
         skipped
+    }
+
+    #[test]
+    fn yields_to_a_peer_on_the_same_processor() {
+        let spin = Spin::default();
+        let yields = |beside| spin.turns(beside).map(|turns| turns.yields);
+        let expected = |yields| (!config::get().polling_time.is_zero() && cpus::quota_allows_spinning()).then_some(yields);
+        assert_eq!(yields(Some(true)), expected(true));
+        assert_eq!(yields(Some(false)), expected(false));
+        assert_ne!(yields(None), Some(true));
     }
 
     #[test]

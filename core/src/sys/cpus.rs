@@ -42,6 +42,12 @@ pub fn may_spin() -> bool {
     KNOWN.get(clock::now(), || several_in_mask() && cgroup::processors().is_none_or(|processors| processors > 1))
 }
 
+/// As [`may_spin`], where it is known on which processor the one runs that is waited for: the mask does not matter.
+pub fn quota_allows_spinning() -> bool {
+    static KNOWN: Known = Known::new();
+    KNOWN.get(clock::now(), || cgroup::processors().is_none_or(|processors| processors > 1))
+}
+
 /// Whether the calling thread may run on more than one processor.
 fn several_in_mask() -> bool {
     match rustix::thread::sched_getaffinity(None) {

@@ -447,6 +447,12 @@ impl Endpoint for ShmEndpoint {
         !self.waiting.is_empty()
     }
 
+    fn waits_beside_peer(&self) -> Option<bool> {
+        let here = u32::try_from(rustix::thread::sched_getcpu()).ok()?;
+        self.own.memory().wait_on(here);
+        self.peer.as_ref()?.waited_on().map(|there| there == here)
+    }
+
     fn post_receives(&mut self, count: u32) -> Result<()> {
         self.posted = self.posted.wrapping_add(count);
         if self.own.memory().post(self.posted) {

@@ -6,6 +6,7 @@
 //! | 4 | `starved`: the peer waits for receives to be posted | peer, taken back by the owner |
 //! | 8 | `answered`: the peer's answer is on its way | peer |
 //! | 64 | `posted`: how many receives the owner has posted, modulo 2^32 | owner |
+//! | 68 | the processor on which the owner has last waited, and 1; 0: it has not | owner |
 //! | 128 | ring of messages, 8 bytes each: its number, modulo 2^32, above the message | peer |
 //! | | target list and iomap table | peer |
 //! | next page | receive area | peer |
@@ -38,6 +39,7 @@ const WORD: u32 = 2;
 const STARVED: usize = 4;
 const ANSWERED: usize = 8;
 const POSTED: usize = 64;
+const PROCESSOR: usize = 68;
 const RING: usize = 128;
 /// Bytes of a ring entry.
 const ENTRY: usize = 8;
@@ -163,6 +165,18 @@ impl Memory {
             futex::wake_shared(self.word(ARMED));
         }
         wanted & BELL != 0
+    }
+
+    /// Owner: waits on this processor.
+    #[inline]
+    pub(super) fn wait_on(&self, processor: u32) {
+        self.word(PROCESSOR).store(processor.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Peer: the processor on which the owner has last waited, if it ever has.
+    #[inline]
+    pub(super) fn waited_on(&self) -> Option<u32> {
+        self.word(PROCESSOR).load(Ordering::Relaxed).checked_sub(1)
     }
 
     /// Peer: waits for receives. A look at [`Memory::posted`] must follow.

@@ -14,7 +14,7 @@ pub(crate) mod rogue;
 use super::*;
 use crate::{
     fabric::{
-        EndpointConfig,
+        Endpoint, EndpointConfig,
         contract::{self, Harness},
     },
     sys::ppoll::{PollFd, ppoll},
@@ -177,4 +177,48 @@ fn clients_come_from_where_tcp_lets_them() {
     // Somebody else's host, no port, and a port of root's, which the tests may be.
     assert!(!is_taken_from("192.0.2.1:40000") && !is_taken_from("127.0.0.1:0"));
     assert_eq!(is_taken_from("127.0.0.1:80"), rustix::process::geteuid().is_root());
+}
+
+/// The two ends of a connection that stands, connecting end first.
+fn connected(shm: &Shm) -> [Box<dyn Endpoint>; 2] {
+    let listening = listen(shm);
+    let to = ConnectTo { peer: listening.local_addr(), local: None, kernel: None, silent: false, tos: 0, endpoint: CONFIG };
+    let Ok(Started::Ready(mut client)) = shm.connect(&to, Token(2)) else { panic!("not connected at once") };
+    client.connect(&[]).unwrap();
+    let mut server = None;
+    let until = Instant::now() + Duration::from_secs(10);
+    while server.is_none() && Instant::now() < until {
+        for event in shm.events(64) {
+            if let Event::Incoming { endpoint, .. } = event {
+                server = Some(endpoint);
+            }
+        }
+    }
+    let mut server = server.expect("a request");
+    server.accept(&[]).unwrap();
+    assert!(matches!(client.outcome(), Some(Ok(_))));
+    [client, server]
+}
+
+#[test]
+fn both_ends_tell_where_they_wait() {
+    let shm = Shm::open().unwrap();
+    let [client, server] = connected(&shm);
+    let on = |cpus: &rustix::thread::CpuSet| rustix::thread::sched_setaffinity(None, cpus).unwrap();
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut allowed = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).map(|cpu| {
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(cpu);
+        one
+    });
+    on(&allowed.next().unwrap());
+    assert_eq!(client.waits_beside_peer(), None);
+    assert_eq!(server.waits_beside_peer(), Some(true));
+    assert_eq!(client.waits_beside_peer(), Some(true));
+    // With one processor both are always on the same.
+    if let Some(other) = allowed.next() {
+        on(&other);
+        assert_eq!(server.waits_beside_peer(), Some(false));
+        on(&all);
+    }
 }

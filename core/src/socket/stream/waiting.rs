@@ -10,6 +10,7 @@ use crate::{
     fabric::SleepWord,
     socket::{
         readiness::Readiness,
+        spin::Turns,
         wait::{self, Borrowed, Interest},
     },
     stats::{self, Counter},
@@ -86,13 +87,19 @@ impl Stream {
 
     fn spin_until(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         // Nothing has changed since the caller looked: only time can help.
-        let Some(time) = self.spin.time() else { return Ok(false) };
-        let found = self.spin_for(time, ready);
+        let Some(turns) = self.spin_turns() else { return Ok(false) };
+        let found = self.spin_for(turns.time, turns, ready);
         self.spin.spun(found == Ok(true));
         found
     }
 
-    fn spin_for(&self, time: Duration, ready: &impl Fn(&State) -> bool) -> Result<bool> {
+    /// How a wait for this stream spins, here and now. `None`: not at all.
+    pub fn spin_turns(&self) -> Option<Turns> {
+        let beside = self.state.lock().ok()?.engine.as_ref().and_then(|engine| engine.waits_beside_peer());
+        self.spin.turns(beside)
+    }
+
+    fn spin_for(&self, time: Duration, turns: Turns, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         let until = clock::now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(0));
         loop {
             {
@@ -105,7 +112,7 @@ impl Stream {
             if clock::now() >= until {
                 return Ok(false);
             }
-            core::hint::spin_loop();
+            turns.pause();
         }
     }
 
@@ -184,7 +191,9 @@ impl Stream {
         let decided = |state: &State| state.phase != Phase::Connecting;
         let unattended = core::mem::take(&mut self.state.lock()?.unattended);
         if let (true, Blocking::Until(deadline)) = (unattended, blocking) {
-            if self.spin.time().is_some() && self.spin_for(ANSWER_TIME, &decided)? {
+            if let Some(turns) = self.spin.turns(None)
+                && self.spin_for(ANSWER_TIME, turns, &decided)?
+            {
                 return Ok(self.phase());
             }
             let patience = clock::now().saturating_add(PATIENCE);
