@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 
 fn command() -> Command {
     Command::new("rsocket")
-        .about("Runs programs over rsockets: the socket API over RDMA")
+        .about("Runs programs over rsockets: the socket API over RDMA and shared memory")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -40,7 +40,7 @@ fn command() -> Command {
 
 fn run_command() -> Command {
     Command::new("run")
-        .about("Runs a program with its sockets over RDMA, where both ends can")
+        .about("Runs a program with its sockets over RDMA or shared memory, where both ends can")
         .override_usage("rsocket run [OPTIONS] [--] PROGRAM [ARGUMENT]...")
         .after_help(
             "The program is started with librspreload.so in LD_PRELOAD. It is looked for in RSOCKET_PRELOAD, beside this\n\

@@ -63,6 +63,11 @@ pub(super) fn peer_uid(channel: BorrowedFd<'_>) -> Option<u32> {
     sockopt::socket_peercred(channel).ok().map(|peer| peer.uid.as_raw())
 }
 
+/// That user in a sentence of the log.
+pub(super) fn user(uid: Option<u32>) -> String {
+    uid.map_or_else(|| String::from("a user that is not known"), |uid| format!("user {uid}"))
+}
+
 /// Sends a message, and a file with it.
 pub(super) fn send(channel: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); SPACE];

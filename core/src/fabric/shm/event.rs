@@ -318,7 +318,7 @@ impl Shared {
         let channel = descriptor::lift_sparingly(channel, self.endpoints()).inspect_err(|errno| warn_of_limit(*errno)).ok()?;
         let uid = channel::peer_uid(channel.as_fd());
         if !self.lets_in(uid) {
-            log_debug!("a client of user {uid:?} is left to the kernel");
+            log_debug!("a client of {} is left to the kernel", channel::user(uid));
             return None;
         }
         self.take_request(listener, channel)

@@ -120,7 +120,7 @@ impl Fabric for Shm {
         };
         let uid = channel::peer_uid(channel.as_fd());
         if !self.shared.lets_in(uid) {
-            log_debug!("{}: left to others: the listener is user {uid:?}'s", to.peer);
+            log_debug!("{}: left to others: the listener is of {}", to.peer, channel::user(uid));
             return Err(ConnectFailure::Refused);
         }
         let own = Layout::of(&to.endpoint).and_then(|layout| self.shared.memory(layout)).map_err(ConnectFailure::Limit)?;
