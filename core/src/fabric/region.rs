@@ -39,25 +39,37 @@ impl Region {
     /// Maps `len` bytes of zeros (rounded up to pages). The mapping is kept out of children (`MADV_DONTFORK`), so that a
     /// fork never makes registered pages copy-on-write under the device.
     pub fn new(len: usize) -> Result<Self> {
-        let page = rustix::param::page_size();
-        let mapped = len.max(1).checked_next_multiple_of(page).ok_or(Errno::NOMEM)?;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no existing memory.
-        let base =
-            unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
-        let region = Region { base: base.cast(), len, mapped };
-        region.keep_from_children().map(|()| region)
+        Region::map(len, |at, mapped, place| {
+            let read_write = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a fresh anonymous mapping at a place that nobody uses touches no existing memory.
+            unsafe { rustix::mm::mmap_anonymous(at, mapped, read_write, MapFlags::PRIVATE | place) }
+        })
     }
 
     /// Maps the first `len` bytes of a file that others may map too, out of children's sight as with [`Region::new`]. Whoever can make
     /// the file shorter can kill a process that looks at it: it must be sealed against that.
     pub fn shared(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
-        let page = rustix::param::page_size();
-        let mapped = len.max(1).checked_next_multiple_of(page).ok_or(Errno::NOMEM)?;
-        let (read_write, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
-        let base = unsafe { rustix::mm::mmap(core::ptr::null_mut(), mapped, read_write, shared, file, 0) }?;
+        Region::map(len, |at, mapped, place| {
+            let read_write = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a fresh mapping at a place that nobody uses touches no existing memory.
+            unsafe { rustix::mm::mmap(at, mapped, read_write, MapFlags::SHARED | place, file, 0) }
+        })
+    }
+
+    /// A mapping of `len` bytes, rounded up to pages, that `make` makes at the place it is given.
+    fn map(len: usize, make: impl FnOnce(*mut c_void, usize, MapFlags) -> Result<*mut c_void>) -> Result<Self> {
+        let mapped = len.max(1).checked_next_multiple_of(rustix::param::page_size()).ok_or(Errno::NOMEM)?;
+        let place = Place::find(mapped)?;
+        let base = make(place.at, mapped, place.flags)?;
+        core::mem::forget(place);
         let region = Region { base: base.cast(), len, mapped };
         region.keep_from_children().map(|()| region)
+    }
+
+    /// How many mappings there are.
+    #[cfg(test)]
+    pub(crate) fn living() -> usize {
+        LIVING.load(core::sync::atomic::Ordering::Relaxed)
     }
 
     /// Keeps the mapping out of children, as it was when it was made. A registration that ends may have undone that.
@@ -201,8 +213,63 @@ impl Drop for Region {
         if self.mapped == 0 {
             return;
         }
-        // SAFETY: the mapping was made in `new` and nothing refers to it any more; windows promised to be gone.
-        let _ = unsafe { rustix::mm::munmap(self.base.cast::<c_void>(), self.mapped) };
+        // The mapping was made in `map` and nothing refers to it any more; windows promised to be gone.
+        drop(Place { at: self.base.cast(), mapped: self.mapped, flags: MapFlags::empty() });
+    }
+}
+
+/// Where a mapping goes, or is: to where the kernel likes, and in tests to where there is nothing beside it, so that whoever goes too far
+/// is found. Dropping it unmaps what is there.
+struct Place {
+    at: *mut c_void,
+    mapped: usize,
+    flags: MapFlags,
+}
+
+#[cfg(not(test))]
+impl Place {
+    #[allow(clippy::unnecessary_wraps, reason = "in tests it can fail")]
+    fn find(mapped: usize) -> Result<Self> {
+        Ok(Place { at: core::ptr::null_mut(), mapped, flags: MapFlags::empty() })
+    }
+}
+
+#[cfg(not(test))]
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.at.is_null() {
+            return;
+        }
+        // SAFETY: a mapping of the caller's that nothing refers to any more.
+        let _ = unsafe { rustix::mm::munmap(self.at, self.mapped) };
+    }
+}
+
+/// Bytes before and behind a mapping where nothing is: a page of any architecture.
+#[cfg(test)]
+const NOTHING: usize = 65_536;
+
+/// Regions that have not been dropped.
+#[cfg(test)]
+static LIVING: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
+
+#[cfg(test)]
+impl Place {
+    fn find(mapped: usize) -> Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        let around =
+            unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), mapped + 2 * NOTHING, ProtFlags::empty(), MapFlags::PRIVATE) }?;
+        LIVING.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+        Ok(Place { at: around.wrapping_byte_add(NOTHING), mapped, flags: MapFlags::FIXED })
+    }
+}
+
+#[cfg(test)]
+impl Drop for Place {
+    fn drop(&mut self) {
+        LIVING.fetch_sub(1, core::sync::atomic::Ordering::Relaxed);
+        // SAFETY: as mapped in `find`, and nothing refers to it any more.
+        let _ = unsafe { rustix::mm::munmap(self.at.wrapping_byte_sub(NOTHING), self.mapped + 2 * NOTHING) };
     }
 }
 

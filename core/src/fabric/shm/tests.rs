@@ -7,7 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fd::OwnedFd;
+use rustix::{
+    fd::OwnedFd,
+    fs::{MemfdFlags, SealFlags},
+    pipe::{PipeFlags, pipe_with},
+};
 
 pub(crate) mod rogue;
 
@@ -18,6 +22,7 @@ use crate::{
         contract::{self, Harness},
     },
     sys::ppoll::{PollFd, ppoll},
+    work::{Completion, Operation, Payload, RemoteAddress, TransportError, WorkRequest},
 };
 
 /// Two fabrics of this host; time passes by itself.
@@ -138,7 +143,7 @@ fn program_without_descriptors() {
     let listening = listen(&shm);
     let clients: Vec<OwnedFd> = (0..3).map(|_| silent_client(listening.local_addr())).collect();
     let many = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(2), ..many.clone() }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(2), ..many }).unwrap();
     assert!(!is_busy(&shm));
     assert_eq!(shm.shared.watched_count(), 1);
     setrlimit(Resource::Nofile, many).unwrap();
@@ -221,4 +226,107 @@ fn both_ends_tell_where_they_wait() {
         assert_eq!(server.waits_beside_peer(), Some(false));
         on(&all);
     }
+}
+
+/// A child of the program may hold a listener's descriptor, too.
+#[test]
+fn a_listener_that_others_hold_keeps_nobody_busy() {
+    let shm = Shm::open().unwrap();
+    let addr = listen(&shm).local_addr();
+    let socket = channel::listen(&name::of_listener(addr, false)).unwrap();
+    let held = rustix::io::fcntl_dupfd_cloexec(&socket, 0).unwrap();
+    let (id, quiet) = (shm.shared.id(), AtomicBool::new(false));
+    let rendezvous = Arc::new(Rendezvous { id, socket, quiet, token: Token(1), addr, v6_only: false, endpoint: CONFIG });
+    shm.shared.listen(&rendezvous).unwrap();
+    drop(Listener { rendezvous, shared: Arc::clone(&shm.shared) });
+    assert!(!is_busy(&shm));
+    drop(held);
+}
+
+/// What a peer may hand over: memory whose length stays as it is, and whose pages are there.
+#[test]
+fn memory_that_is_taken() {
+    const HUGE: u32 = 2 << 20;
+    let layout = Layout::new(1, 32, HUGE - 4096).unwrap();
+    assert_eq!(layout.len(), HUGE as usize);
+    let both = SealFlags::SHRINK | SealFlags::GROW;
+    let memory = |len: u32, seals| rogue::memory(len as usize, seals, MemfdFlags::empty());
+    let cases = [
+        ("as it should be", memory(HUGE, both), Ok(())),
+        ("nothing can be sealed any more", memory(HUGE, both | SealFlags::SEAL), Ok(())),
+        ("not sealed", memory(HUGE, SealFlags::empty()), Err(Errno::PERM)),
+        ("may become shorter", memory(HUGE, SealFlags::GROW), Err(Errno::PERM)),
+        ("may become longer", memory(HUGE, SealFlags::SHRINK), Err(Errno::PERM)),
+        ("cannot be written", memory(HUGE, both | SealFlags::WRITE), Err(Errno::PERM)),
+        ("can be written by the peer only", memory(HUGE, both | SealFlags::FUTURE_WRITE), Err(Errno::PERM)),
+        ("huge pages", rogue::memory(HUGE as usize, both, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB), Err(Errno::PERM)),
+        ("too short", memory(HUGE - 1, both), Err(Errno::INVAL)),
+        ("too long", memory(HUGE + 1, both), Err(Errno::INVAL)),
+        ("empty", memory(0, both), Err(Errno::INVAL)),
+        ("a pipe", pipe_with(PipeFlags::CLOEXEC).unwrap().0, Err(Errno::INVAL)),
+    ];
+    for (name, file, expected) in cases {
+        assert_eq!(memory::Memory::of_peer(file.as_fd(), layout, 1).map(drop), expected, "{name}");
+    }
+}
+
+/// A rogue that has connected, and the endpoint that it is connected with.
+fn met_by(shm: &Shm) -> (OwnedFd, rogue::Handed, Box<dyn Endpoint>) {
+    let listening = listen(shm);
+    let channel = rogue::connect(listening.local_addr()).unwrap();
+    let own = rogue::Handed::good(16, 32, 4096, 5);
+    let client = SocketAddr::from(([127, 0, 0, 1], 40_001));
+    rogue::say(&channel, &own.greeting(true, client, listening.local_addr(), &[]), &[own.file.as_fd()]);
+    let Some(Event::Incoming { mut endpoint, .. }) = shm.events(1).pop() else { panic!("nobody has come") };
+    endpoint.post_receives(16).unwrap();
+    endpoint.accept(&[]).unwrap();
+    assert!(endpoint.outcome().is_some_and(|outcome| outcome.is_ok()));
+    (channel, own, endpoint)
+}
+
+fn completion(endpoint: &mut dyn Endpoint) -> Option<Completion> {
+    let mut completion = [Completion::Sent { id: 0 }];
+    (endpoint.poll(&mut completion) == 1).then_some(completion[0])
+}
+
+fn message(id: u64) -> WorkRequest {
+    let operation = Operation::WriteWithImmediate { to: RemoteAddress::default(), immediate: 7 };
+    WorkRequest { id, operation, payload: Payload::Empty, signaled: false }
+}
+
+/// Nothing waits for a peer that takes back what it has posted, and nobody goes on to look whether it may go on.
+#[test]
+fn receives_that_are_taken_back() {
+    for back in [1, 2, 1 << 31] {
+        let shm = Shm::open().unwrap();
+        let (_channel, own, mut endpoint) = met_by(&shm);
+        let mapped = own.mapped.as_ref().unwrap();
+        mapped.set(rogue::POSTED, 2);
+        endpoint.post_sends(&[message(1), message(2)]).unwrap();
+        assert!(!endpoint.is_waiting());
+        if back > 1 {
+            endpoint.post_sends(&[message(3)]).unwrap();
+            assert!(endpoint.is_waiting());
+        }
+        mapped.set(rogue::POSTED, 2_u32.wrapping_sub(back));
+        if back == 1 {
+            endpoint.post_sends(&[message(3)]).unwrap();
+        }
+        assert_eq!(completion(&mut *endpoint), Some(Completion::Failed(TransportError::Other(0))), "{back}");
+        assert!(!endpoint.is_waiting(), "{back}");
+    }
+}
+
+#[test]
+fn rings_without_end() {
+    let shm = Shm::open().unwrap();
+    let (channel, _own, mut endpoint) = met_by(&shm);
+    for _ in 0..100 {
+        rogue::say(&channel, &[1], &[]);
+        endpoint.clear_events();
+        if completion(&mut *endpoint).is_some() {
+            return;
+        }
+    }
+    panic!("may ring for ever");
 }

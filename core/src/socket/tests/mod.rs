@@ -7,10 +7,12 @@
 mod connecting;
 mod endings;
 mod faults;
+mod fuzz;
 mod hostile;
 mod listening;
 mod party;
 mod plan;
+mod rogue;
 mod stage;
 mod threads;
 mod transfers;

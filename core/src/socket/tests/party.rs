@@ -18,13 +18,16 @@ use crate::{
         wait::{self, Borrowed, Interest},
     },
     sys::{
-        clock::Nanos,
+        clock::{self, Nanos},
         ppoll::{PollFd, ppoll},
     },
 };
 
 /// Readiness that leads to nothing, so many times running, is a lie.
 const LIES: u32 = 20;
+
+/// How long a call waits that waits, in nanoseconds.
+const MOMENT: Nanos = 20_000;
 
 /// See the module.
 pub(super) struct Party {
@@ -35,7 +38,8 @@ pub(super) struct Party {
     pub(super) is_client: bool,
     /// The client's port: names the connection at both ends.
     pub(super) key: u64,
-    plan: Option<Plan>,
+    pub(super) plan: Option<Plan>,
+    has_begun: bool,
     /// Where it ended up if not connected.
     pub(super) phase: Phase,
     pub(super) sent: u64,
@@ -76,6 +80,7 @@ impl Party {
             is_client,
             key: 0,
             plan: None,
+            has_begun: false,
             sent: 0,
             received: 0,
             end_of_file: false,
@@ -164,10 +169,11 @@ impl Party {
     fn step(&mut self, plans: &dyn Fn(u64) -> (Plan, Plan), now: Nanos) -> bool {
         let stream = Arc::clone(self.stream());
         let phase = stream.phase();
-        if self.plan.is_none() {
+        if !self.has_begun {
             if phase == Phase::Connecting {
                 return false;
             }
+            self.has_begun = true;
             self.phase = phase;
             if phase != Phase::Up {
                 self.close(None);
@@ -176,14 +182,14 @@ impl Party {
             let (local, peer) = stream.addresses().unwrap();
             self.key = u64::from(if self.is_client { local } else { peer }.unwrap().port());
             let (client, server) = plans(self.key);
-            self.plan = Some(if self.is_client { client } else { server });
+            self.plan.get_or_insert(if self.is_client { client } else { server });
         }
         let Some(plan) = self.plan.clone() else { return false };
         let mut progress = self.paused_until.is_none() && !self.end_of_file && self.read(&stream, &plan, now);
         if !self.sending_over && (!plan.answers || self.end_of_file) {
             progress |= self.write(&stream, &plan);
         }
-        if self.stream.is_some() && self.end_of_file && self.sending_over {
+        if self.stream.is_some() && self.end_of_file && self.sending_over && !plan.keeps {
             self.close(None);
             return true;
         }
@@ -196,10 +202,10 @@ impl Party {
         let split = usize::try_from(self.random.number() % (room + 1)).unwrap();
         let (first, second) = bytes.split_at_mut(split);
         let peek = self.random.chance(50);
-        match stream.receive(&mut [IoSliceMut::new(first), IoSliceMut::new(second)], peek, self.random.chance(50), Blocking::Never) {
+        match stream.receive(&mut [IoSliceMut::new(first), IoSliceMut::new(second)], peek, self.random.chance(50), self.blocking(plan)) {
             Ok(0) => self.end_of_file = true,
             Ok(count) => {
-                for (at, got) in (self.received..).zip(&bytes[..count]) {
+                for (at, got) in (self.received..).zip(&bytes[..count]).filter(|_| plan.trusts) {
                     assert_eq!(*got, byte(self.key, !self.is_client, at), "at {at} of {:?}", self.status());
                 }
                 if !peek {
@@ -219,13 +225,17 @@ impl Party {
         true
     }
 
+    fn blocking(&mut self, plan: &Plan) -> Blocking {
+        if self.random.chance(plan.waits) { Blocking::Until(Some(clock::now() + MOMENT)) } else { Blocking::Never }
+    }
+
     fn write(&mut self, stream: &Stream, plan: &Plan) -> bool {
         let len = self.random.within(&plan.write).min(plan.send - self.sent);
         if len > 0 {
             let bytes: Vec<u8> = (self.sent..self.sent + len).map(|at| byte(self.key, self.is_client, at)).collect();
             let split = usize::try_from(self.random.number() % (len + 1)).unwrap();
             let (first, second) = bytes.split_at(split);
-            match stream.send(&[IoSlice::new(first), IoSlice::new(second)], Blocking::Never) {
+            match stream.send(&[IoSlice::new(first), IoSlice::new(second)], self.blocking(plan)) {
                 Ok(count) => {
                     assert!(count > 0, "nothing was sent and nothing was wrong");
                     self.sent += u64::try_from(count).unwrap();

@@ -28,6 +28,12 @@ pub(super) struct Plan {
     pub(super) pauses: u32,
     /// For how long, in nanoseconds.
     pub(super) pause: RangeInclusive<u64>,
+    /// How often in a thousand calls it waits, for a moment of real time.
+    pub(super) waits: u32,
+    /// The peer sends what a party sends.
+    pub(super) trusts: bool,
+    /// Leaves it open when all is over.
+    pub(super) keeps: bool,
     /// Starts to send at the end of file only.
     pub(super) answers: bool,
     /// What comes after the last byte sent.
@@ -37,7 +43,7 @@ pub(super) struct Plan {
 impl Plan {
     /// Sends so many bytes and reads until the end of file.
     pub(super) fn new(send: u64, then: Then) -> Self {
-        Plan { send, write: 1..=4096, read: 1..=4096, pauses: 0, pause: 0..=0, answers: false, then }
+        Plan { send, write: 1..=4096, read: 1..=4096, pauses: 0, pause: 0..=0, waits: 0, trusts: true, keeps: false, answers: false, then }
     }
 
     /// Chunks and pauses of all kinds.

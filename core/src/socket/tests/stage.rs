@@ -28,6 +28,9 @@ use crate::{
 /// Rounds of the loop before the run is said not to come to an end.
 const ROUNDS: usize = 2_000_000;
 
+/// Turns of services, one after the other, in which nothing happens that a program notices.
+const BUSY: usize = 1000;
+
 /// A service is not late by more than about this, in nanoseconds.
 const LATENESS: Nanos = 100_000;
 
@@ -184,16 +187,19 @@ impl Stage {
         self.run_for(Nanos::MAX);
     }
 
-    /// The same, at most until this time.
-    pub(super) fn run_for(&mut self, end: Nanos) {
-        let mut quiet = 0;
+    /// The same, at most for this time.
+    pub(super) fn run_for(&mut self, most: Nanos) {
+        let end = self.now().saturating_add(most);
+        let (mut quiet, mut busy) = (0, 0);
         for _ in 0..ROUNDS {
-            let mut progress = self.turn(quiet > 0);
-            progress |= self.act();
+            let turned = self.turn(quiet > 0);
+            let acted = self.act();
             if self.now() >= end {
                 return;
             }
-            if progress {
+            busy = if turned && !acted { busy + 1 } else { 0 };
+            assert!(busy < BUSY, "a service is kept busy by nothing: {}", self.status());
+            if turned || acted {
                 self.world.pass();
                 quiet = 0;
                 continue;
@@ -216,7 +222,7 @@ impl Stage {
                     quiet = 0;
                 }
                 (_, Some(due)) => {
-                    self.world.run_until(due);
+                    self.world.run_until(due.min(end));
                     // A service that wants a turn gets it now.
                     quiet = usize::from(self.nodes.iter().any(|node| node.next == Some(due)));
                 }

@@ -75,13 +75,6 @@ impl World {
         }
     }
 
-    pub(super) fn over(&self) -> Over {
-        match self {
-            World::Sim(_) => Over::Sim,
-            World::Shm(_) => Over::Shm,
-        }
-    }
-
     /// The simulation, where there is one.
     pub(super) fn sim(&self) -> Option<&Sim> {
         match self {

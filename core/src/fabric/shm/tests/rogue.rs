@@ -1,4 +1,4 @@
-//! A program that knows the rendezvous of shared memory and keeps to no rule: bare descriptors and mappings, no endpoint.
+//! What a program needs that knows the rendezvous of shared memory and keeps to no rule: bare descriptors and mappings, no endpoint.
 
 use core::{mem::MaybeUninit, net::SocketAddr, sync::atomic::Ordering};
 use std::sync::Arc;
@@ -7,9 +7,7 @@ use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{MemfdFlags, SealFlags},
     io::{IoSlice, IoSliceMut},
-    net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags,
-    },
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags},
 };
 
 use super::super::{
@@ -18,39 +16,59 @@ use super::super::{
     memory::Layout,
     name,
 };
-use crate::{error::Result, fabric::Region, work::ExposedMemory};
+use crate::{error::Errno, fabric::Region, work::ExposedMemory};
 
 /// Where what is in a memory (`memory`).
 pub(crate) const ARMED: usize = 0;
 pub(crate) const STARVED: usize = 4;
 pub(crate) const POSTED: usize = 64;
 pub(crate) const RING: usize = 128;
+/// Nobody writes there.
+const UNUSED: [core::ops::Range<usize>; 2] = [12..POSTED, POSTED + 8..RING];
 
 /// Bytes of a greeting.
 pub(crate) const GREETING: usize = BYTES;
+/// Most descriptors that go with a message here.
+pub(crate) const FILES: usize = 8;
 
-/// A mapped memory, its own or the other end's. It knows how long the mapping is and no more.
+/// A mapped memory, its own or the other end's.
 #[derive(Clone)]
 pub(crate) struct Mapped {
-    pub(crate) region: Arc<Region>,
+    /// To the end of the last page.
+    region: Arc<Region>,
+    pub(crate) len: usize,
     pub(crate) entries: u32,
     pub(crate) exposed: ExposedMemory,
 }
 
 impl Mapped {
-    fn new(region: Region, layout: Layout, key: u32) -> Self {
-        Mapped { region: Arc::new(region), entries: layout.entries(), exposed: layout.exposed(key) }
+    /// `None`: it is not what it should be.
+    fn new(file: &OwnedFd, layout: Layout, key: u32) -> Option<Self> {
+        let whole = layout.len().next_multiple_of(rustix::param::page_size());
+        let size = rustix::fs::fstat(file).ok()?.st_size;
+        let sealed = rustix::fs::fcntl_get_seals(file).ok()?.contains(SealFlags::SHRINK | SealFlags::GROW);
+        if !sealed || usize::try_from(size) != Ok(layout.len()) {
+            return None;
+        }
+        let region = Region::shared(file.as_fd(), whole).ok()?;
+        Some(Mapped { region: Arc::new(region), len: layout.len(), entries: layout.entries(), exposed: layout.exposed(key) })
     }
 
     /// Writes a word, if it is there.
     pub(crate) fn set(&self, offset: usize, value: u32) {
-        if let Some(word) = self.region.word(offset) {
+        if let Some(word) = self.region.word(offset).filter(|_| offset + 4 <= self.len) {
             word.store(value, Ordering::Release);
         }
     }
 
     pub(crate) fn get(&self, offset: usize) -> u32 {
         self.region.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// The message of this number, if the ring has it.
+    pub(crate) fn message(&self, number: u32) -> Option<u32> {
+        let entry = self.region.long(self.entry(number))?.load(Ordering::Acquire);
+        ((entry >> 32) as u32 == number).then_some(entry as u32)
     }
 
     /// Where the ring has the message of this number.
@@ -60,16 +78,39 @@ impl Mapped {
 
     /// Writes an entry of the ring.
     pub(crate) fn put(&self, offset: usize, number: u32, message: u32) {
-        if let Some(entry) = self.region.long(offset) {
+        if let Some(entry) = self.region.long(offset).filter(|_| offset + 8 <= self.len) {
             entry.store(u64::from(number) << 32 | u64::from(message), Ordering::Release);
         }
     }
+
+    /// Writes bytes into the areas, as far as they fit.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
+        let Some(room) = usize::try_from(offset).ok().and_then(|offset| self.len.checked_sub(offset)) else { return };
+        if offset >= self.exposed.targets.addr {
+            let _ = self.region.write(offset as usize, &bytes[..bytes.len().min(room)]);
+        }
+    }
+
+    pub(crate) fn read<const N: usize>(&self, offset: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        let _ = self.region.read(usize::try_from(offset).unwrap_or(usize::MAX), &mut bytes);
+        bytes
+    }
+
+    /// Whether the bytes that belong to nobody are as they were: those between the words, and those behind the end.
+    pub(crate) fn is_intact(&self) -> bool {
+        UNUSED.into_iter().chain(core::iter::once(self.len..self.region.len())).all(|range| {
+            let mut bytes = vec![1; range.len()];
+            self.region.read(range.start, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
+        })
+    }
 }
 
-/// A memory file that it hands over.
+/// A memory file that is handed over.
 pub(crate) struct Handed {
     pub(crate) file: OwnedFd,
-    pub(crate) mapped: Mapped,
+    /// Where it is what it should be.
+    pub(crate) mapped: Option<Mapped>,
     layout: Layout,
     key: u32,
 }
@@ -78,23 +119,14 @@ impl Handed {
     /// One that keeps to the rules.
     pub(crate) fn good(entries: u32, targets: u32, receive: u32, key: u32) -> Self {
         let layout = Layout::new(entries, targets, receive).unwrap();
-        Handed::sealed(layout, key, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL, MemfdFlags::ALLOW_SEALING).unwrap()
+        let file = memory(layout.len(), SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL, MemfdFlags::empty());
+        Handed { mapped: Mapped::new(&file, layout, key), file, layout, key }
     }
 
-    /// The same with other seals, or another kind of memory. Fails where the host has none of that kind.
-    pub(crate) fn with(&self, seals: SealFlags, flags: MemfdFlags) -> Result<Self> {
-        Handed::sealed(self.layout, self.key, seals, flags)
-    }
-
-    fn sealed(layout: Layout, key: u32, seals: SealFlags, flags: MemfdFlags) -> Result<Self> {
-        let file = rustix::fs::memfd_create("rogue", flags | MemfdFlags::CLOEXEC)?;
-        let page = if flags.contains(MemfdFlags::HUGETLB) { 2 << 20 } else { 1 };
-        rustix::fs::ftruncate(&file, layout.len().next_multiple_of(page) as u64)?;
-        let region = Region::shared(file.as_fd(), layout.len())?;
-        if !seals.is_empty() {
-            rustix::fs::fcntl_add_seals(&file, seals)?;
-        }
-        Ok(Handed { file, mapped: Mapped::new(region, layout, key), layout, key })
+    /// Something else instead.
+    pub(crate) fn replace(&mut self, file: OwnedFd) {
+        self.mapped = Mapped::new(&file, self.layout, self.key);
+        self.file = file;
     }
 
     /// Its length in bytes.
@@ -109,6 +141,17 @@ impl Handed {
     }
 }
 
+/// A memory file of any length, seals and kind.
+pub(crate) fn memory(len: usize, seals: SealFlags, kind: MemfdFlags) -> OwnedFd {
+    let file = rustix::fs::memfd_create("rogue", kind | MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
+    // Huge pages may be too few, or their size may not fit.
+    let _ = rustix::fs::ftruncate(&file, len as u64);
+    if !seals.is_empty() {
+        rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+    }
+    file
+}
+
 /// What the other end has said.
 pub(crate) struct Heard {
     pub(crate) client: SocketAddr,
@@ -116,6 +159,16 @@ pub(crate) struct Heard {
     /// Its memory.
     pub(crate) mapped: Mapped,
     pub(crate) file: OwnedFd,
+    layout: Layout,
+    key: u32,
+}
+
+impl Heard {
+    /// The other end's own memory, to be handed back to it.
+    pub(crate) fn mirror(&self) -> Handed {
+        let file = rustix::io::fcntl_dupfd_cloexec(&self.file, 0).unwrap();
+        Handed { file, mapped: Some(self.mapped.clone()), layout: self.layout, key: self.key }
+    }
 }
 
 /// A listening socket of its own.
@@ -123,9 +176,9 @@ pub(crate) fn listen(addr: SocketAddr) -> OwnedFd {
     channel::listen(&name::of_listener(addr, false)).unwrap()
 }
 
-/// Connects to a listener, and says nothing. `None`: nobody listens.
+/// Connects to a listener, and says nothing. `None`: nobody listens, or too many wait there.
 pub(crate) fn connect(addr: SocketAddr) -> Option<OwnedFd> {
-    channel::connect(&name::candidates(addr), 0).unwrap()
+    channel::connect(&name::candidates(addr), 0).ok().flatten()
 }
 
 /// Whoever has come to a listening socket.
@@ -135,7 +188,7 @@ pub(crate) fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
 
 /// Sends bytes, and descriptors with them; does not care whether that can be done.
 pub(crate) fn say(channel: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() {
         assert!(ancillary.push(SendAncillaryMessage::ScmRights(files)));
@@ -143,36 +196,28 @@ pub(crate) fn say(channel: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
     let _ = rustix::net::sendmsg(channel, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Takes whatever the other end has sent: how many bytes, if there was something. 0: its end.
-pub(crate) fn take(channel: &OwnedFd) -> Option<usize> {
+/// Takes one message of the other end off. False: there is none.
+pub(crate) fn take(channel: &OwnedFd) -> bool {
     let mut bytes = [0; 2 * GREETING];
-    rustix::net::recv(channel, &mut bytes, RecvFlags::DONTWAIT).ok().map(|(_, len)| len)
+    rustix::net::recv(channel, &mut bytes, RecvFlags::DONTWAIT).is_ok_and(|(_, len)| len > 0)
 }
 
-/// Takes a greeting, if it has come. `Some(Err)`: there will be none.
-pub(crate) fn hear(channel: &OwnedFd) -> Option<core::result::Result<Heard, ()>> {
+/// Takes a greeting. EAGAIN: it has not come yet. EPROTO: what came is none. The end is ECONNRESET.
+pub(crate) fn hear(channel: &OwnedFd) -> Result<Heard, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 2 * GREETING];
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let len = match rustix::net::recvmsg(channel, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
-        Ok(received) => received.bytes,
-        Err(crate::error::Errno::AGAIN) => return None,
-        Err(_) => return Some(Err(())),
-    };
+    let len = rustix::net::recvmsg(channel, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags)?.bytes;
+    if len == 0 {
+        return Err(Errno::CONNRESET);
+    }
     let file = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    let heard = Greeting::parse(&bytes[..len]).zip(file).map(|(greeting, file)| {
-        let region = Region::shared(file.as_fd(), greeting.layout.len()).unwrap();
-        let mapped = Mapped::new(region, greeting.layout, greeting.key);
-        Heard { client: greeting.client, private_data: greeting.private_data, mapped, file }
-    });
-    Some(heard.ok_or(()))
-}
-
-/// shutdown(2).
-pub(crate) fn shut(channel: &OwnedFd, how: Shutdown) {
-    let _ = rustix::net::shutdown(channel, how);
+    let (greeting, file) = Greeting::parse(&bytes[..len]).zip(file).ok_or(Errno::PROTO)?;
+    let Greeting { client, private_data, layout, key, .. } = greeting;
+    let mapped = Mapped::new(&file, layout, key).ok_or(Errno::PROTO)?;
+    Ok(Heard { client, private_data, mapped, file, layout, key })
 }
