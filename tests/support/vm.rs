@@ -36,7 +36,8 @@ pub enum Rdma {
 
 /// A VM to be run once. It sees this machine's files at the same paths; what it writes is lost, `$OUT` apart.
 ///
-/// `RSOCKET_FABRIC` is `verbs` there: both ends are mostly on one host, and by default would meet in shared memory.
+/// `RSOCKET_FABRIC` is `verbs` there: both ends are mostly on one host, and by default would meet in shared memory. See
+/// [`Vm::default_fabrics`].
 #[derive(Clone, Debug)]
 pub struct Vm {
     topology: Topology,
@@ -105,6 +106,12 @@ impl Vm {
     /// A variable of the script's environment (on both machines).
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// `RSOCKET_FABRIC` is not set.
+    pub fn default_fabrics(mut self) -> Self {
+        self.env.retain(|(name, _)| name != "RSOCKET_FABRIC");
         self
     }
 
