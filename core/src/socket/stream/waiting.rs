@@ -95,6 +95,9 @@ impl Stream {
 
     /// How a wait for this stream spins, here and now. `None`: not at all.
     pub fn spin_turns(&self) -> Option<Turns> {
+        if config::get().polling_time.is_zero() {
+            return None;
+        }
         let beside = self.state.lock().ok()?.engine.as_ref().and_then(|engine| engine.waits_beside_peer());
         self.spin.turns(beside)
     }
