@@ -409,6 +409,27 @@ fn who_waits_is_woken_by_the_end() {
     }
 }
 
+/// What is written after the peer has closed ends the other direction as well: pollers see that, too.
+#[test]
+fn a_write_that_nobody_takes_wakes_pollers() {
+    for over in BOTH {
+        Two::new(*over, MessageMode::Immediate, SIZES, 1).run(|two| {
+            let [own, peer] = two.pair();
+            let own = &own;
+            let waits = Box::new(|| wait_for_the_end(own)) as Box<dyn FnOnce() + Send>;
+            let writes = Box::new(|| {
+                peer.close(None, false);
+                read_to_the_end(own, Patience::Bounded);
+                // It is asleep by now; and if it is not, it finds what it waits for.
+                thread::sleep(Duration::from_millis(50));
+                assert_eq!(own.send(&[IoSlice::new(b"x")], Blocking::Never), Ok(1));
+            });
+            together([waits, writes]);
+            own.close(None, false);
+        });
+    }
+}
+
 fn read_to_the_end(stream: &Stream, patience: Patience) {
     loop {
         match stream.receive(&mut [IoSliceMut::new(&mut [0; 100])], false, false, patience.blocking()) {
