@@ -133,8 +133,11 @@ impl Fabric for Fabrics {
     }
 
     fn events(&self, most: usize) -> Vec<Event> {
-        let mut events = self.shm.as_ref().map_or_else(Vec::new, |shm| shm.events(most));
-        if let Some(verbs) = self.open_verbs() {
+        let verbs = self.open_verbs();
+        // Each gets its share, however much there is of the other.
+        let share = if verbs.is_some() { most.div_ceil(2) } else { most };
+        let mut events = self.shm.as_ref().map_or_else(Vec::new, |shm| shm.events(share));
+        if let Some(verbs) = verbs {
             events.extend(verbs.events(most.saturating_sub(events.len())));
         }
         events
@@ -177,5 +180,171 @@ impl Listening for Listeners {
 
     fn owns_port(&self) -> bool {
         self.parts.iter().any(|part| part.owns_port())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+    use crate::fabric::EndpointConfig;
+
+    const CONFIG: EndpointConfig = EndpointConfig {
+        send_queue: 16,
+        receive_queue: 48,
+        inline: 0,
+        receive_bytes: 4096,
+        shm_receive_bytes: 4096,
+        send_bytes: 4096,
+        target_bytes: 32,
+    };
+    /// More than shared memory gives anybody.
+    const TOO_MUCH: EndpointConfig = EndpointConfig { receive_queue: u32::MAX, ..CONFIG };
+    const LOCALHOST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    /// RFC 5737: no host has it.
+    const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7);
+
+    /// Shared memory, or not, and RDMA that is absent for long, or that nobody has asked for yet.
+    fn fabrics(shm: bool, verbs: Option<Device>, verbs_first: bool) -> Fabrics {
+        Fabrics { shm: shm.then(|| Shm::open().unwrap()), verbs: verbs.map(Mutex::new), verbs_first }
+    }
+
+    fn absent() -> Option<Device> {
+        Some(Device::Absent(Nanos::MAX))
+    }
+
+    fn was_asked_for_verbs(fabrics: &Fabrics) -> bool {
+        !matches!(&*fabrics.verbs.as_ref().unwrap().lock().unwrap(), Device::Unknown)
+    }
+
+    fn connect(fabrics: &Fabrics, to: &ConnectTo) -> core::result::Result<(), ConnectFailure> {
+        match fabrics.connect(to, Token(1)) {
+            Ok(Started::Ready(endpoint)) => {
+                assert_eq!(endpoint.kind(), crate::fabric::FabricKind::Shm);
+                Ok(())
+            }
+            Ok(Started::Later) => panic!("who else?"),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Another program of this host, with a listener.
+    fn listening() -> (Arc<Shm>, Box<dyn Listening>) {
+        let shm = Shm::open().unwrap();
+        let listening = shm.listen(&listen_on(LOCALHOST), Token(1)).unwrap();
+        (shm, listening)
+    }
+
+    fn listen_on(addr: SocketAddr) -> ListenOn {
+        ListenOn { addr, v6_only: false, backlog: 1, endpoint: CONFIG }
+    }
+
+    #[test]
+    fn none() {
+        assert!(Fabrics::open(FabricChoice::None).is_none());
+        let fabrics = fabrics(false, None, false);
+        assert_eq!(connect(&fabrics, &ConnectTo::new(LOCALHOST, CONFIG)), Err(ConnectFailure::NoRoute));
+        assert_eq!(fabrics.listen(&listen_on(LOCALHOST), Token(1)).err(), Some(Errno::NODEV));
+        assert!(fabrics.event_fds().is_empty() && fabrics.events(1).is_empty() && fabrics.next_preparation(0).is_none());
+    }
+
+    #[test]
+    fn shared_memory_alone() {
+        let fabrics = Fabrics::open(FabricChoice::Shm).unwrap();
+        assert_eq!(fabrics.event_fds().len(), 1);
+        let (_other, listening) = listening();
+        let peer = listening.local_addr();
+        assert_eq!(connect(&fabrics, &ConnectTo::new(peer, CONFIG)), Ok(()));
+        assert_eq!(connect(&fabrics, &ConnectTo::new(ELSEWHERE, CONFIG)), Err(ConnectFailure::NoRoute));
+        drop(listening);
+        assert_eq!(connect(&fabrics, &ConnectTo::new(peer, CONFIG)), Err(ConnectFailure::Refused));
+    }
+
+    #[test]
+    fn rdma_that_is_absent() {
+        let (_other, listening) = listening();
+        let here = ConnectTo::new(listening.local_addr(), CONFIG);
+        let elsewhere = ConnectTo::new(ELSEWHERE, CONFIG);
+        for verbs_first in [false, true] {
+            let fabrics = fabrics(true, absent(), verbs_first);
+            assert_eq!(connect(&fabrics, &here), Ok(()));
+            assert_eq!(connect(&fabrics, &elsewhere), Err(ConnectFailure::NoDevice));
+            assert_eq!(fabrics.event_fds().len(), 1);
+        }
+        let alone = fabrics(false, absent(), false);
+        assert_eq!(connect(&alone, &here), Err(ConnectFailure::NoDevice));
+        assert_eq!(alone.listen(&listen_on(LOCALHOST), Token(1)).err(), Some(Errno::NODEV));
+        assert!(alone.event_fds().is_empty());
+    }
+
+    /// Who finds a peer on this host never loads the libraries.
+    #[test]
+    fn rdma_is_not_asked_for_without_need() {
+        let (_other, listening) = listening();
+        let fabrics = fabrics(true, Some(Device::Unknown), false);
+        assert_eq!(connect(&fabrics, &ConnectTo::new(listening.local_addr(), CONFIG)), Ok(()));
+        assert_eq!((fabrics.event_fds().len(), fabrics.events(9).len(), fabrics.next_preparation(0)), (1, 0, None));
+        fabrics.prepare(0);
+        fabrics.cancel(Token(1));
+        assert!(!was_asked_for_verbs(&fabrics));
+    }
+
+    /// A host that has not answered before is not asked again; one that needs no answer is this one.
+    #[test]
+    fn silent_hosts() {
+        let (_other, listening) = listening();
+        let silent = |peer| ConnectTo { silent: true, ..ConnectTo::new(peer, CONFIG) };
+        for verbs_first in [false, true] {
+            let fabrics = fabrics(true, Some(Device::Unknown), verbs_first);
+            assert_eq!(connect(&fabrics, &silent(listening.local_addr())), Ok(()));
+            assert_eq!(connect(&fabrics, &silent(ELSEWHERE)), Err(ConnectFailure::Silent));
+            assert!(!was_asked_for_verbs(&fabrics));
+        }
+    }
+
+    /// A limit of this host is none of the peer's: it is told as it is, and the kernel takes the connection.
+    #[test]
+    fn a_limit_ends_the_search() {
+        let (_other, listening) = listening();
+        let to = ConnectTo::new(listening.local_addr(), TOO_MUCH);
+        let fabrics = fabrics(true, Some(Device::Unknown), false);
+        assert_eq!(connect(&fabrics, &to), Err(ConnectFailure::Limit(Errno::INVAL)));
+        assert!(!was_asked_for_verbs(&fabrics));
+    }
+
+    #[test]
+    fn listens_where_it_can() {
+        let fabrics = fabrics(true, absent(), false);
+        let (_other, taken) = listening();
+        assert_eq!(fabrics.listen(&listen_on(taken.local_addr()), Token(1)).err(), Some(Errno::ADDRINUSE));
+        // The port of one that is closed is free.
+        let addr = taken.local_addr();
+        drop(taken);
+        let listening = fabrics.listen(&listen_on(addr), Token(1)).unwrap();
+        assert_eq!((listening.local_addr(), listening.owns_port()), (addr, false));
+        assert!(listening.peers_fd().is_some() && listening.take().is_none());
+        let client = Shm::open().unwrap();
+        let Ok(Started::Ready(mut endpoint)) = client.connect(&ConnectTo::new(addr, CONFIG), Token(2)) else { panic!("not found") };
+        endpoint.connect(&[]).unwrap();
+        assert!(matches!(fabrics.events(9).pop(), Some(Event::Incoming { listener: Token(1), .. })));
+    }
+
+    /// A device is looked for again, but not all the time.
+    #[test]
+    fn absence_is_believed_for_a_while() {
+        let fabrics = fabrics(false, Some(Device::Absent(clock::now() + ABSENT_TIME)), false);
+        let device = fabrics.verbs.as_ref().unwrap();
+        let since = |device: &Mutex<Device>| match &*device.lock().unwrap() {
+            Device::Absent(until) => *until,
+            Device::Open(_) => Nanos::MAX,
+            Device::Unknown => 0,
+        };
+        let before = since(device);
+        assert!(fabrics.verbs().is_none());
+        assert_eq!(since(device), before);
+        *device.lock().unwrap() = Device::Absent(clock::now());
+        let _ = fabrics.verbs();
+        assert!(since(device) > clock::now());
     }
 }
