@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #define CONNECTIONS 60
-#define ROOM (100L << 20)
 #define SMALL 400
 
 static char bytes[1 << 17];
@@ -32,7 +31,7 @@ static void carry(struct pair both) {
 int main(int argc, char **argv) {
 	begin(argc, argv);
 	int listener = new_listener(0, 8);
-	rlim_t most = address_space() + ROOM;
+	rlim_t most = address_space() + (argument(1, 100000) << 10);
 	must("setrlimit", setrlimit(RLIMIT_AS, &(struct rlimit){most, most}));
 	static struct pair pairs[CONNECTIONS];
 	for (int i = 0; i < CONNECTIONS; i++) pairs[i] = connect_pair(listener);

@@ -54,6 +54,9 @@ const PAGE: u32 = 65_536;
 const MOST_ENTRIES: u32 = 1 << 17;
 const MOST_BYTES: u32 = 1 << 30;
 
+/// Where memory may run out, so much of it is not taken for connections: a program that can allocate nothing more ends.
+const LEFT_TO_PROGRAM: usize = 16 << 20;
+
 /// tmpfs, to which memory files belong; others (huge pages) can fail to give a page that was promised.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
@@ -403,6 +406,8 @@ impl Kept {
         let kept = Kept { send: OnceCell::new(), room: room.filter(|_| limited).map(|layout| Region::new(layout.len())).transpose()? };
         if limited || promises_are_kept() {
             let _ = kept.send.set(Region::new(send_bytes as usize)?);
+            // The rest is the program's.
+            drop(Region::new(LEFT_TO_PROGRAM)?);
         }
         Ok(kept)
     }
