@@ -1,7 +1,7 @@
 //! A peer that breaks the protocol: an endpoint without a stack behind it, that does what the test says. The socket at the other end
 //! gets ECONNRESET, the breach is counted, nobody waits for ever, and the connections beside it go on.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use std::{
     io::{IoSlice, IoSliceMut},
     sync::{Arc, Mutex},
@@ -49,6 +49,7 @@ type Misdeed = fn(&mut Hostile);
 
 /// The program. It never reads, and takes no completions.
 struct Hostile {
+    addr: SocketAddr,
     fabric: Arc<dyn Fabric>,
     endpoint: Option<Box<dyn Endpoint>>,
     /// Only held.
@@ -71,6 +72,7 @@ impl Hostile {
         let addr = SocketAddr::new(place.addr, PORT);
         let (now, later) = if hasty { (Some(misdeed), None) } else { (None, Some(misdeed)) };
         let mut program = Hostile {
+            addr,
             fabric,
             endpoint: None,
             _listening: None,
@@ -178,10 +180,8 @@ impl Hostile {
 }
 
 /// Where it listens.
-fn hostile(stage: &Stage) -> SocketAddr {
-    let IpAddr::V4(addr) = stage.nodes[1].place.addr else { panic!("no IPv4 here") };
-    let [a, b, c, _] = addr.octets();
-    SocketAddr::from(([a, b, c, 3], PORT))
+fn addr_of(program: &Mutex<Hostile>) -> SocketAddr {
+    program.lock().unwrap().addr
 }
 
 fn good_record(endpoint: &dyn Endpoint) -> ConnectRecord {
@@ -287,7 +287,7 @@ fn bad_record_of_a_server() {
             let faults = stats::get(Counter::PeerFaults);
             let mut stage = stage(over, seed, 1000);
             let program = Hostile::enter(&mut stage, false, record, |_| {}, true);
-            stage.connect_to(hostile(&stage), SIZES, LATE).unwrap();
+            stage.connect_to(addr_of(&program), SIZES, LATE).unwrap();
             stage.run();
             let (_, victim) = stage.parties.remove(0);
             assert_eq!(victim.phase, Phase::Kernel, "{name}: {}", victim.status());
@@ -309,7 +309,7 @@ fn misdeeds() {
             stage.listen(7, Sizes { receive_queue: 16, ..SIZES }, backlog);
             let program = Hostile::enter(&mut stage, connects, |record| record.to_bytes().into(), misdeed, hasty);
             if !connects {
-                stage.connect_to(hostile(&stage), SIZES, LATE).unwrap();
+                stage.connect_to(addr_of(&program), SIZES, LATE).unwrap();
             }
             stage.connect(7, SIZES, LATE).unwrap();
             stage.run();

@@ -6,7 +6,11 @@ use core::{
 };
 use std::sync::Arc;
 
-use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::{
+    fd::OwnedFd,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+    rand::{GetRandomFlags, getrandom},
+};
 
 use crate::{
     fabric::{
@@ -45,9 +49,38 @@ pub(super) struct Neighbours {
     now: Arc<AtomicU64>,
     random: Random,
     fabrics: Vec<Arc<Shm>>,
-    /// Other stages have other addresses: of 127/8 there are enough.
-    net: [u8; 2],
+    net: Net,
     next_port: u16,
+}
+
+/// Addresses of 127/8 that no other test has, of this process or another one, as long as this is not dropped.
+pub(super) struct Net {
+    high: [u8; 2],
+    low: u8,
+    _held: OwnedFd,
+}
+
+impl Net {
+    pub(super) fn reserve() -> Self {
+        loop {
+            let mut bytes = [0; 3];
+            getrandom(&mut bytes, GetRandomFlags::empty()).unwrap();
+            let [a, b, low] = bytes;
+            let low = low & !3;
+            let held = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).unwrap();
+            let name = SocketAddrUnix::new_abstract_name(format!("rsocket-test/{a}.{b}.{low}").as_bytes()).unwrap();
+            if rustix::net::bind(&held, &name).is_ok() {
+                return Net { high: [a, b], low, _held: held };
+            }
+        }
+    }
+
+    /// One of three.
+    pub(super) fn addr(&self, last: u8) -> IpAddr {
+        assert!((1..=3).contains(&last));
+        let [a, b] = self.high;
+        IpAddr::from([127, a, b, self.low | last])
+    }
 }
 
 /// A program's place: its address and, in the simulation, its host.
@@ -61,17 +94,13 @@ impl World {
     pub(super) fn new(over: Over, settings: Settings) -> Self {
         match over {
             Over::Sim => World::Sim(Sim::new(settings)),
-            Over::Shm => {
-                let mut net = [0; 2];
-                getrandom(&mut net, GetRandomFlags::empty()).unwrap();
-                World::Shm(Neighbours {
-                    now: Arc::default(),
-                    random: Random::new(settings.seed),
-                    fabrics: Vec::new(),
-                    net,
-                    next_port: 1024,
-                })
-            }
+            Over::Shm => World::Shm(Neighbours {
+                now: Arc::default(),
+                random: Random::new(settings.seed),
+                fabrics: Vec::new(),
+                net: Net::reserve(),
+                next_port: 1024,
+            }),
         }
     }
 
@@ -92,10 +121,9 @@ impl World {
                 (Place { addr, host: Some(host) }, Arc::new(sim.fabric(host)))
             }
             World::Shm(neighbours) => {
-                let [high, low] = neighbours.net;
                 let shm = Shm::open().unwrap();
                 neighbours.fabrics.push(Arc::clone(&shm));
-                (Place { addr: IpAddr::from([127, high, low, last]), host: None }, shm)
+                (Place { addr: neighbours.net.addr(last), host: None }, shm)
             }
         }
     }

@@ -11,6 +11,7 @@ use std::{
 use super::super::{
     plan::{SIZES, pick, random_sizes},
     rogue::{PORT, Program},
+    world::Net,
 };
 use crate::{
     error::Errno,
@@ -38,7 +39,7 @@ const BYTES: usize = 20_000;
 pub(super) struct Company {
     client: Arc<Service>,
     server: Arc<Service>,
-    net: [u8; 2],
+    net: Net,
 }
 
 fn within(time: Duration) -> Blocking {
@@ -52,14 +53,12 @@ impl Company {
             service.start().unwrap();
             service
         };
-        let mut net = [0; 2];
-        rustix::rand::getrandom(&mut net, rustix::rand::GetRandomFlags::empty()).unwrap();
-        Company { client: service(), server: service(), net }
+        Company { client: service(), server: service(), net: Net::reserve() }
     }
 
     fn listen(&self, sizes: Sizes, last: u8) -> (Arc<Listener>, SocketAddr) {
         let listener = Listener::new(&self.server, sizes, 8);
-        let addr = SocketAddr::from(([127, self.net[0], self.net[1], last], 0));
+        let addr = SocketAddr::new(self.net.addr(last), 0);
         let on = ListenOn { addr, v6_only: false, backlog: 8, endpoint: sizes.endpoint() };
         let listening = self.server.fabric().listen(&on, listener.token()).unwrap();
         let addr = listening.local_addr();
@@ -85,7 +84,7 @@ impl Company {
         let connects = random.chance(500);
         let (good, good_addr) = self.listen(SIZES, 1);
         let (bad, bad_addr) = self.listen(sizes, 2);
-        let own = SocketAddr::from(([127, self.net[0], self.net[1], 3], PORT));
+        let own = SocketAddr::new(self.net.addr(3), PORT);
         let numbers = Random::new(random.number());
         let mut program = if connects { Program::connecting(bad_addr, own.ip(), numbers) } else { Program::listening(own.ip(), numbers) };
         let others = [random.number(), random.number()];
