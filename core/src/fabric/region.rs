@@ -326,6 +326,39 @@ mod tests {
         assert!(one.word(21).is_none() && one.word(97).is_none() && one.long(96).is_none() && one.word(96).is_some());
     }
 
+    /// Reads a byte where there is none.
+    #[test]
+    #[ignore = "a program for the test below"]
+    fn program_goes_too_far() {
+        let (region, heap) = (Region::new(100).unwrap(), vec![7_u8; 100]);
+        let beyond = match std::env::var("RSOCKET_BEYOND").as_deref() {
+            Ok("before") => region.addr().wrapping_sub(1),
+            Ok("behind") => region.addr().wrapping_add(region.mapped_len()),
+            _ => heap.as_ptr().wrapping_add(heap.len()).cast_mut(),
+        };
+        // SAFETY: none: that somebody sees it is what is tested.
+        println!("there is something: {}", unsafe { core::ptr::read_volatile(beyond) });
+    }
+
+    /// The tests would see it if a region were left; and with the address sanitizer (`scripts/fuzz`), if any other memory were.
+    #[test]
+    fn going_too_far_is_seen() {
+        let run = |beyond: &str| {
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "--ignored", "--nocapture", "fabric::region::tests::program_goes_too_far"]);
+            let output = command.env("RSOCKET_BEYOND", beyond).output().unwrap();
+            let text = [output.stdout, output.stderr].concat();
+            (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+        };
+        for beyond in ["before", "behind"] {
+            let (lived, text) = run(beyond);
+            assert!(!lived && !text.contains("there is something"), "{beyond}: {text}");
+        }
+        let sanitized = std::env::var_os("RSOCKET_SANITIZED").is_some();
+        let (lived, text) = run("heap");
+        assert_eq!((!lived, text.contains("AddressSanitizer: heap-buffer-overflow")), (sanitized, sanitized), "{text}");
+    }
+
     #[test]
     fn window_is_bounded() {
         let region = Region::new(100).unwrap();
