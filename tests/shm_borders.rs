@@ -126,6 +126,16 @@ fn near_the_limit_of_memory_connections_are_the_kernels_and_all_carry_what_they_
 }
 
 #[test]
+fn a_process_of_few_descriptors_has_them_for_itself() {
+    let few = ["sh", "-c", "ulimit -n 12 && exec \"$@\"", "sh"];
+    let ended = Program::test(&Scratch::new(), "few", "socket_basic", &[ADDRESS]).preloaded().within(&few).run(LIMIT);
+    assert_eq!(ended.code(), Some(0), "{}", ended.report());
+    let [limit, shm, kernel] = ["fallback_limit", "connected_shm", "connected_kernel"].map(|name| ended.counters.get(name));
+    assert!(limit > 0 && shm == 0 && kernel > 0, "{}", ended.report());
+    assert!(ended.errors.contains("Too many open files"), "{}", ended.report());
+}
+
+#[test]
 fn nothing_is_left_after_exec() {
     for way in ["exec", "fork", "spawn"] {
         let scratch = Scratch::new();
