@@ -19,7 +19,7 @@ use rustix::{
 use crate::{
     error::Errno,
     fabric::{
-        shm::tests::rogue::{self as raw, ARMED, FILES, GREETING, Handed, Heard, Mapped, POSTED, STARVED},
+        shm::tests::rogue::{self as raw, ANSWERED, ARMED, FILES, GREETING, Handed, Heard, Mapped, POSTED, PROCESSOR, STARVED},
         sim::Random,
     },
     wire::{ByteOrder, ConnectRecord, Control, Message, Sge},
@@ -102,7 +102,7 @@ impl Program {
     }
 
     fn new(connects: bool, server: SocketAddr, client: SocketAddr, mut random: Random) -> Self {
-        let most = [5, 40, 150][(random.number() % 3) as usize];
+        let most = pick(&mut random, &[5, 40, 150]);
         Program {
             connects,
             server,
@@ -110,7 +110,7 @@ impl Program {
             listener: None,
             lines: Vec::new(),
             steps: random.within(&(1..=most)),
-            wild: [30, 200, 800][(random.number() % 3) as usize],
+            wild: pick(&mut random, &[30, 200, 800]),
             scribbles: random.chance(60),
             leaves: random.chance(500),
             spoilt: false,
@@ -211,7 +211,7 @@ impl Program {
         };
         let Some(channel) = channel else { return };
         let entries = 1 << self.random.within(&(0..=8));
-        let receive = [2, 64, 130, 4096, 65_536][(self.random.number() % 5) as usize];
+        let receive = pick(&mut self.random, &[2, 64, 130, 4096, 65_536]);
         let targets = if self.random.chance(900) { 32 } else { self.random.within(&(0..=100)) as u32 };
         let own = Handed::good(entries, targets, receive, self.random.number() as u32);
         self.lines.push(Line {
@@ -236,9 +236,13 @@ fn number(random: &mut Random) -> u32 {
     match random.number() % 4 {
         0 => random.number() as u32,
         1 => random.within(&(0..=300)) as u32,
-        2 => EDGES[(random.number() % 12) as usize].wrapping_add(random.within(&(0..=16)) as u32).wrapping_sub(8),
-        _ => EDGES[(random.number() % 12) as usize],
+        2 => pick(random, &EDGES).wrapping_add(random.within(&(0..=16)) as u32).wrapping_sub(8),
+        _ => pick(random, &EDGES),
     }
+}
+
+fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
+    of[(random.number() % of.len() as u64) as usize]
 }
 
 fn bytes(random: &mut Random, most: u64) -> Vec<u8> {
@@ -289,6 +293,9 @@ fn greet(line: &mut Line, asks: bool, client: SocketAddr, server: SocketAddr, ra
             .collect(),
     };
     raw::say(&line.channel, &greeting, &files);
+    if let Some(other) = &line.other {
+        other.mapped.set(ANSWERED, 1);
+    }
 }
 
 /// Something else than the memory that is expected.
@@ -467,7 +474,7 @@ impl Line {
             0 => self.cry(random),
             1 => self.abuse_files(random),
             2 => {
-                let how = [Shutdown::Read, Shutdown::Write, Shutdown::Both][(random.number() % 3) as usize];
+                let how = pick(random, &[Shutdown::Read, Shutdown::Write, Shutdown::Both]);
                 if random.chance(300) {
                     let _ = rustix::net::shutdown(&self.channel, how);
                 }
@@ -493,7 +500,7 @@ impl Line {
             }
             9 => {
                 let words = own.iter().chain(&other);
-                words.for_each(|mapped| mapped.set(if random.chance(500) { ARMED } else { STARVED }, number(random)));
+                words.for_each(|mapped| mapped.set(pick(random, &[ARMED, STARVED, ANSWERED, PROCESSOR]), number(random)));
             }
             10 => self.misadvertise(random),
             _ => (0..random.within(&(1..=300))).for_each(|_| raw::say(&self.channel, &[0], &[])),
@@ -507,7 +514,7 @@ impl Line {
             1 => Message::Data(0),
             2 => Message::Sgl(number(random) as u16),
             3 => Message::Iomap(number(random)),
-            4 => Message::Ctrl([Control::Disconnect, Control::Shutdown, Control::KeepAlive][(random.number() % 3) as usize]),
+            4 => Message::Ctrl(pick(random, &[Control::Disconnect, Control::Shutdown, Control::KeepAlive])),
             _ => return self.misnumber(random),
         };
         let count = if random.chance(100) { random.within(&(1..=600)) } else { 1 };
@@ -574,7 +581,7 @@ fn scribble_once(mapped: &Mapped, random: &mut Random) {
     let targets = mapped.exposed.targets.addr as usize;
     let at = match random.number() % 6 {
         0 => POSTED,
-        1 => [ARMED, STARVED][(random.number() % 2) as usize],
+        1 => pick(random, &[ARMED, STARVED, ANSWERED, PROCESSOR]),
         2 | 3 => mapped.entry(random.number() as u32) + 4 * (random.number() % 2) as usize,
         4 => targets + 4 * (random.number() % 8) as usize,
         _ => targets + (random.number() as usize % (mapped.len - targets).max(1)) / 4 * 4,

@@ -52,6 +52,27 @@ struct Door {
     waiter: Borrowed,
     awake: bool,
     accepts: bool,
+    /// It takes in peers itself: see [`Listener::attend`].
+    attends: bool,
+}
+
+impl Door {
+    fn attend(&self, attends: bool) {
+        if self.attends {
+            self.listener.attend(attends);
+        }
+    }
+
+    /// Whether it is woken. Peers that ask are taken in.
+    fn is_woken(&self) -> bool {
+        let peers = if self.attends && self.accepts { self.listener.peers_fd() } else { -1 };
+        let [woken, asked] = readable([self.waiter.event_fd(), peers]);
+        if asked {
+            self.listener.take_peers();
+        }
+        self.waiter.reset(woken);
+        woken || asked
+    }
 }
 
 type Script = Box<dyn FnOnce(&mut Stage)>;
@@ -73,6 +94,7 @@ pub(super) struct Stage {
     /// How often in a thousand the service is late though it has reason for a turn.
     pub(super) lag: u32,
     announced: bool,
+    attends: bool,
     pub(super) random: Random,
 }
 
@@ -95,6 +117,7 @@ impl Stage {
             plans: Box::new(|_| (Plan::new(1000, Then::Shutdown), Plan::new(1000, Then::Shutdown))),
             lag: 0,
             announced,
+            attends: over == Over::Shm && seed.is_multiple_of(2),
             random: Random::new(seed ^ 0x5bd1_e995),
         };
         for last in 1..=2 {
@@ -129,7 +152,9 @@ impl Stage {
         listener.start(service.fabric().listen(&on, listener.token()).unwrap());
         let waiter = wait::waiter();
         listener.sleepers().add(&waiter, Interest::READ);
-        self.doors.push(Door { node: 1, listener, waiter, awake: true, accepts: true });
+        let door = Door { node: 1, listener, waiter, awake: true, accepts: true, attends: self.attends };
+        door.attend(true);
+        self.doors.push(door);
         self.doors.len() - 1
     }
 
@@ -139,8 +164,11 @@ impl Stage {
 
     /// From now on connections stay in the listener's queue, or are taken again.
     pub(super) fn accepts(&mut self, door: usize, accepts: bool) {
-        self.doors[door].accepts = accepts;
-        self.doors[door].awake = true;
+        let door = &mut self.doors[door];
+        if door.accepts != accepts {
+            door.attend(accepts);
+        }
+        (door.accepts, door.awake) = (accepts, true);
     }
 
     /// Closes a listener and forgets all about it.
@@ -261,8 +289,8 @@ impl Stage {
         let (announced, now) = (self.announced, self.now());
         let mut progress = false;
         for door in &mut self.doors {
-            let [woken] = readable([door.waiter.event_fd()]);
-            door.waiter.reset(woken);
+            let woken = door.is_woken();
+            progress |= woken;
             door.awake |= woken || !announced;
             while door.awake && door.accepts {
                 let Some(stream) = door.listener.pop() else {

@@ -21,8 +21,12 @@ use crate::{
         engine::Sizes,
         listener::Listener,
         stream::{Blocking, Phase, Stream},
+        wait::{self, Interest},
     },
-    sys::clock,
+    sys::{
+        clock,
+        ppoll::{PollFd, ppoll},
+    },
     work::MessageMode,
 };
 
@@ -91,20 +95,21 @@ impl Company {
         thread::scope(|scope| {
             scope.spawn(|| exchange(&accept(&good, HANG).unwrap(), 1));
             scope.spawn(|| exchange(&self.connect(good_addr, SIZES, HANG).unwrap(), 2));
-            for seed in others {
+            let victims = others.map(|seed| {
                 let bad = &bad;
                 scope.spawn(move || {
                     let stream = if connects { accept(bad, 3 * PATIENCE) } else { self.connect(own, sizes, 2 * PATIENCE) };
-                    if let Some(stream) = stream {
-                        suffer(&stream, seed);
-                    }
-                });
-            }
+                    stream.map(|stream| suffer(scope, stream, seed))
+                })
+            });
             while program.act() {
                 if random.chance(300) {
                     thread::sleep(Duration::from_micros(pick(&mut random, &[10, 100, 1000])));
                 }
             }
+            // Whoever waits without a deadline for one that says nothing any more is woken by the own end.
+            let victims = victims.into_iter().filter_map(|victim| victim.join().unwrap());
+            victims.for_each(|stream| stream.close(Some(Duration::from_millis(random.number() % 4)), random.chance(500)));
         });
         assert!(!program.is_spoilt(), "somebody has written where nobody may");
         drop(program);
@@ -123,15 +128,25 @@ impl Company {
     }
 }
 
-/// The next connection; `None`: none has come for so long.
-fn accept(listener: &Listener, patience: Duration) -> Option<Arc<Stream>> {
-    let end = clock::deadline(clock::now(), Some(patience)).unwrap();
+/// The next connection, as accept(2) waits for one; `None`: none has come for so long.
+fn accept(listener: &Arc<Listener>, patience: Duration) -> Option<Arc<Stream>> {
+    let end = clock::deadline(clock::now(), Some(patience));
+    let waiter = wait::waiter();
     loop {
+        listener.sleepers().add(&waiter, Interest::READ);
+        listener.attend(true);
+        let mut set = [waiter.event_fd(), listener.peers_fd()].map(|fd| PollFd { fd, events: libc::POLLIN, revents: 0 });
+        let slept = if listener.has_connection() { Ok(1) } else { ppoll(&mut set, clock::left(clock::now(), end), None) };
+        listener.sleepers().remove(&waiter);
+        if set[1].revents != 0 {
+            listener.take_peers();
+        }
+        listener.attend(false);
+        waiter.reset(set[0].revents != 0);
         let stream = listener.pop();
-        if stream.is_some() || clock::now() >= end {
+        if stream.is_some() || slept == Ok(0) {
             return stream;
         }
-        thread::sleep(Duration::from_micros(200));
     }
 }
 
@@ -154,14 +169,21 @@ fn exchange(stream: &Arc<Stream>, end: u8) {
     stream.close(None, false);
 }
 
-/// What a program does that has a rogue for a peer: two threads send and receive until there is nothing to be had any more.
-fn suffer(stream: &Arc<Stream>, seed: u64) {
-    let linger = Duration::from_millis(seed % 4);
-    thread::scope(|scope| {
-        scope.spawn(|| calls(seed, |bytes| stream.send(&[IoSlice::new(bytes)], within(PATIENCE))));
-        calls(seed + 1, |bytes| stream.receive(&mut [IoSliceMut::new(bytes)], false, seed.is_multiple_of(3), within(PATIENCE)));
-    });
-    stream.close(Some(linger), seed.is_multiple_of(2));
+/// What a program does that has a rogue for a peer: two threads send and receive until there is nothing to be had any more. Some have
+/// more patience than others. Gives the stream when one of them has come to its end, or has waited for long.
+fn suffer<'scope>(scope: &'scope thread::Scope<'scope, '_>, stream: Arc<Stream>, seed: u64) -> Arc<Stream> {
+    let blocking = move || if seed.is_multiple_of(2) { within(PATIENCE) } else { Blocking::Until(None) };
+    let (sends, receives) = (Arc::clone(&stream), Arc::clone(&stream));
+    let sends = scope.spawn(move || calls(seed, |bytes| sends.send(&[IoSlice::new(bytes)], blocking())));
+    let all = seed.is_multiple_of(3);
+    scope.spawn(move || calls(seed + 1, |bytes| receives.receive(&mut [IoSliceMut::new(bytes)], false, all, blocking())));
+    for _ in 0..2 * PATIENCE.as_millis() {
+        if sends.is_finished() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    stream
 }
 
 fn calls(seed: u64, mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) {
@@ -174,7 +196,8 @@ fn calls(seed: u64, mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) {
             Ok(_) => {}
             Err(Errno::AGAIN) => in_vain += 1,
             Err(errno) => {
-                assert!(matches!(errno, Errno::CONNRESET | Errno::PIPE), "{errno}");
+                // EBADF: closed meanwhile.
+                assert!(matches!(errno, Errno::CONNRESET | Errno::PIPE | Errno::BADF), "{errno}");
                 return;
             }
         }
