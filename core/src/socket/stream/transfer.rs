@@ -195,7 +195,11 @@ impl Stream {
                 let error = if done == 0 { engine.take_error() } else { None };
                 return match error {
                     Some(error) => Err(error),
-                    None if done == 0 && engine.swallow(wanted) => Ok(wanted),
+                    None if done == 0 && engine.swallow(wanted) => {
+                        // Both directions are over now.
+                        self.sleepers.wake(Interest::all());
+                        Ok(wanted)
+                    }
                     None => Err(Errno::PIPE),
                 };
             }

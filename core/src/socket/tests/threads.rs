@@ -9,7 +9,7 @@ use std::{
     io::{IoSlice, IoSliceMut},
     net::{IpAddr, SocketAddr},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     thread,
 };
 
@@ -46,8 +46,28 @@ const BYTES: usize = 60_000;
 /// Nothing takes so long: it is a hang.
 const HANG: Duration = Duration::from_secs(30);
 
+/// How a call waits. Over shared memory a thread with a deadline sleeps on descriptors, one without on words of memory.
+#[derive(Clone, Copy, Debug)]
+enum Patience {
+    Endless,
+    Bounded,
+    Either,
+}
+
+impl Patience {
+    fn blocking(self) -> Blocking {
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        let endless = match self {
+            Patience::Endless => true,
+            Patience::Bounded => false,
+            Patience::Either => CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2),
+        };
+        Blocking::Until(if endless { None } else { clock::deadline(clock::now(), Some(HANG)) })
+    }
+}
+
 fn patience() -> Blocking {
-    Blocking::Until(clock::deadline(clock::now(), Some(HANG)))
+    Patience::Either.blocking()
 }
 
 fn byte(at: usize) -> u8 {
@@ -190,11 +210,19 @@ impl Two {
     }
 }
 
-/// Runs all of these at once. Those that fail are told.
+/// Runs all of these at once. Those that fail are told. Whoever waits for ever ends everything: a thread cannot be left behind.
 fn together<'a>(threads: impl IntoIterator<Item = Box<dyn FnOnce() + Send + 'a>>) {
+    let (done, waits) = mpsc::channel::<()>();
     thread::scope(|scope| {
+        scope.spawn(move || {
+            if waits.recv_timeout(2 * HANG) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("a thread is never woken");
+                std::process::abort();
+            }
+        });
         let threads: Vec<_> = threads.into_iter().map(|thread| scope.spawn(thread)).collect();
         let failed = threads.into_iter().map(thread::ScopedJoinHandle::join).filter(Result::is_err).count();
+        drop(done);
         assert_eq!(failed, 0);
     });
 }
@@ -337,7 +365,10 @@ enum Ending {
 fn who_waits_is_woken_by_the_end() {
     use Ending::{OwnClose, OwnShutdown, PeerCloses, PeerDies, PeerResets};
     for over in BOTH {
-        for ending in [PeerCloses, PeerResets, PeerDies, OwnShutdown, OwnClose] {
+        let kinds = [Patience::Endless, Patience::Bounded, Patience::Either];
+        for (ending, patience) in
+            [PeerCloses, PeerResets, PeerDies, OwnShutdown, OwnClose].into_iter().flat_map(|one| kinds.map(|kind| (one, kind)))
+        {
             // To die is to leave nothing behind; the simulation wants to be told.
             if (*over, ending) == (Over::Sim, PeerDies) {
                 continue;
@@ -347,8 +378,8 @@ fn who_waits_is_woken_by_the_end() {
                 let [own, peer] = two.pair();
                 let (own, peer) = (&own, Mutex::new(Some(peer)));
                 let waiting = || Box::new(|| wait_for_the_end(own)) as Box<dyn FnOnce() + Send>;
-                let reading = || Box::new(|| read_to_the_end(own)) as Box<dyn FnOnce() + Send>;
-                let writing = || Box::new(|| write_to_the_end(own)) as Box<dyn FnOnce() + Send>;
+                let reading = || Box::new(|| read_to_the_end(own, patience)) as Box<dyn FnOnce() + Send>;
+                let writing = || Box::new(|| write_to_the_end(own, patience)) as Box<dyn FnOnce() + Send>;
                 let ends = Box::new(|| {
                     thread::sleep(Duration::from_millis(20));
                     let mut peer = peer.lock().unwrap();
@@ -364,7 +395,11 @@ fn who_waits_is_woken_by_the_end() {
                         (PeerCloses | PeerResets, None) => unreachable!(),
                     }
                 });
-                together([reading(), reading(), writing(), writing(), waiting(), waiting(), ends]);
+                match patience {
+                    // Alone, nobody is woken by the way.
+                    Patience::Endless | Patience::Bounded => together([reading(), writing(), ends]),
+                    Patience::Either => together([reading(), reading(), writing(), writing(), waiting(), waiting(), ends]),
+                }
                 own.close(None, false);
                 if let Some(peer) = peer.into_inner().unwrap() {
                     peer.close(None, false);
@@ -374,9 +409,30 @@ fn who_waits_is_woken_by_the_end() {
     }
 }
 
-fn read_to_the_end(stream: &Stream) {
+/// What is written after the peer has closed ends the other direction as well: pollers see that, too.
+#[test]
+fn a_write_that_nobody_takes_wakes_pollers() {
+    for over in BOTH {
+        Two::new(*over, MessageMode::Immediate, SIZES, 1).run(|two| {
+            let [own, peer] = two.pair();
+            let own = &own;
+            let waits = Box::new(|| wait_for_the_end(own)) as Box<dyn FnOnce() + Send>;
+            let writes = Box::new(|| {
+                peer.close(None, false);
+                read_to_the_end(own, Patience::Bounded);
+                // It is asleep by now; and if it is not, it finds what it waits for.
+                thread::sleep(Duration::from_millis(50));
+                assert_eq!(own.send(&[IoSlice::new(b"x")], Blocking::Never), Ok(1));
+            });
+            together([waits, writes]);
+            own.close(None, false);
+        });
+    }
+}
+
+fn read_to_the_end(stream: &Stream, patience: Patience) {
     loop {
-        match stream.receive(&mut [IoSliceMut::new(&mut [0; 100])], false, false, patience()) {
+        match stream.receive(&mut [IoSliceMut::new(&mut [0; 100])], false, false, patience.blocking()) {
             Ok(1..) => {}
             Err(Errno::AGAIN) => panic!("nobody has woken this one"),
             Ok(0) | Err(_) => return,
@@ -384,9 +440,9 @@ fn read_to_the_end(stream: &Stream) {
     }
 }
 
-fn write_to_the_end(stream: &Stream) {
+fn write_to_the_end(stream: &Stream, patience: Patience) {
     loop {
-        match stream.send(&[IoSlice::new(&[0; 100])], patience()) {
+        match stream.send(&[IoSlice::new(&[0; 100])], patience.blocking()) {
             Ok(_) => {}
             Err(Errno::AGAIN) => panic!("nobody has woken this one"),
             Err(_) => return,
