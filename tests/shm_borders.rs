@@ -1,4 +1,5 @@
-//! What shared memory does not cross, and what it outlives: network namespaces, users, exec, and a process that gives away its rights.
+//! What shared memory does not cross, and what it outlives: network namespaces, users, exec, the end of memory, and a process that gives
+//! away its rights.
 //! On this machine, without an RDMA device.
 
 mod support;
@@ -110,6 +111,28 @@ fn found(ended: &Ended, who: &str) -> Vec<u32> {
     let line = ended.output.lines().find_map(|line| line.strip_prefix(who)?.strip_prefix(": "));
     let line = line.unwrap_or_else(|| panic!("no line of {who} in {}", ended.report()));
     line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
+}
+
+#[test]
+fn near_the_limit_of_memory_connections_are_the_kernels_and_all_carry_what_they_are_given() {
+    // Whichever of a connection's parts it is for which there is no room.
+    for kib in (50_000..51_400).step_by(100) {
+        let ended = Program::test(&Scratch::new(), "limited", "border_memory", &[ADDRESS, &kib.to_string()]).preloaded().run(LIMIT);
+        assert_eq!((ended.code(), ended.output.as_str()), (Some(0), "made 60\n"), "{kib}: {}", ended.report());
+        let [shm, kernel] = ["accepted_shm", "accepted_kernel"].map(|name| ended.counters.get(name));
+        assert!(shm > 0 && kernel > 0 && shm + kernel == 60, "{kib}: {}", ended.report());
+        assert!(ended.errors.contains("Cannot allocate memory"), "{kib}: {}", ended.report());
+    }
+}
+
+#[test]
+fn a_process_of_few_descriptors_has_them_for_itself() {
+    let few = ["sh", "-c", "ulimit -n 12 && exec \"$@\"", "sh"];
+    let ended = Program::test(&Scratch::new(), "few", "socket_basic", &[ADDRESS]).preloaded().within(&few).run(LIMIT);
+    assert_eq!(ended.code(), Some(0), "{}", ended.report());
+    let [limit, shm, kernel] = ["fallback_limit", "connected_shm", "connected_kernel"].map(|name| ended.counters.get(name));
+    assert!(limit > 0 && shm == 0 && kernel > 0, "{}", ended.report());
+    assert!(ended.errors.contains("Too many open files"), "{}", ended.report());
 }
 
 #[test]

@@ -365,7 +365,14 @@ impl Event {
 /// Tells, once, that a limit keeps connections from the fabric.
 pub fn warn_of_limit(errno: Errno) {
     let text = Text(errno);
-    warn_once("limit", format_args!("no more RDMA connections ({text}): the kernel carries the others (see ulimit -l and -n)"));
+    let hint = match errno {
+        Errno::MFILE => " (see ulimit -n)",
+        Errno::NOMEM => " (see ulimit -l and -v)",
+        Errno::AGAIN => " (see ulimit -u)",
+        Errno::FBIG => " (see ulimit -f)",
+        _ => "",
+    };
+    warn_once("limit", format_args!("no more connections over RDMA or shared memory ({text}): the kernel carries the others{hint}"));
 }
 
 /// The descriptors of a fabric: one, or one of each where several are in use.

@@ -62,6 +62,8 @@ pub fn fallback(failure: ConnectFailure) {
 pub fn no_listener(errno: crate::error::Errno) {
     match errno {
         crate::error::Errno::NODEV | crate::error::Errno::ADDRNOTAVAIL => stats::add(Counter::FallbackNoRoute, 1),
+        // No limit: another socket that shares the port (SO_REUSEPORT) has the fabric's clients.
+        crate::error::Errno::ADDRINUSE => stats::add(Counter::FallbackOther, 1),
         errno => fallback(ConnectFailure::Limit(errno)),
     }
 }

@@ -2,19 +2,24 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::account;
 use crate::{
     config,
-    fabric::choice::Fabrics,
+    error::Errno,
+    fabric::{ConnectFailure, choice::Fabrics},
     service::Service,
     stats::{self, Counter},
     sys::{
         clock::{self, Nanos},
-        inside,
+        descriptor, inside,
     },
 };
 
 /// How long it is believed that there is no fabric, in nanoseconds.
 const ABSENT_TIME: Nanos = 5_000_000_000;
+
+/// Descriptors that a service needs, whatever it does.
+const OWN: usize = 6;
 
 enum Runtime {
     Unknown,
@@ -37,6 +42,10 @@ pub fn service() -> Option<Arc<Service>> {
     }
     let now = clock::now();
     let believed = matches!(&*runtime, Runtime::Absent(until) if *until > now);
+    if !believed && !descriptor::may_take_more(OWN) {
+        account::fallback(ConnectFailure::Limit(Errno::MFILE));
+        return None;
+    }
     let service = if believed { None } else { open() };
     match &service {
         Some(service) => *runtime = Runtime::Up(Arc::clone(service)),

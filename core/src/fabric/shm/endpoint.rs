@@ -3,7 +3,7 @@
 //! Lives behind the engine lock of its stream (DESIGN: lock 4), as every endpoint.
 #![forbid(unsafe_code)]
 
-use core::{cell::OnceCell, net::SocketAddr};
+use core::net::SocketAddr;
 use std::{collections::VecDeque, os::fd::RawFd, sync::Arc};
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use super::{
     channel::{self, Bell},
     event::Shared,
     greeting::{BYTES, Greeting, Verdict},
-    memory::{Entry, Memory, Own},
+    memory::{Entry, Kept, Memory, Own},
 };
 use crate::{
     error::{Errno, Result},
@@ -55,7 +55,7 @@ pub(super) struct ShmEndpoint {
     own: Own,
     peer: Option<Memory>,
     /// Made when something has to wait in it.
-    send_area: OnceCell<Region>,
+    kept: Kept,
     send_bytes: u32,
     limits: EndpointLimits,
     client: SocketAddr,
@@ -92,6 +92,7 @@ pub(super) struct Parts {
     pub(super) own: Own,
     /// Passive side: the peer's memory, and it has asked.
     pub(super) peer: Option<Memory>,
+    pub(super) kept: Kept,
     pub(super) client: SocketAddr,
     pub(super) server: SocketAddr,
     pub(super) token: Token,
@@ -112,7 +113,7 @@ impl ShmEndpoint {
             passive,
             own: parts.own,
             peer: parts.peer,
-            send_area: OnceCell::new(),
+            kept: parts.kept,
             send_bytes: config.send_bytes,
             limits: EndpointLimits {
                 send_queue: config.send_queue,
@@ -170,6 +171,7 @@ impl ShmEndpoint {
         if greeting.verdict == Verdict::Refused {
             return Some(Err(ConnectFailure::Refused));
         }
+        self.kept.make_room();
         let memory = file.ok_or(Errno::PROTO).and_then(|file| Memory::of_peer(file.as_fd(), greeting.layout, greeting.key));
         match memory {
             Ok(memory) => {
@@ -520,7 +522,7 @@ impl Endpoint for ShmEndpoint {
 
     fn send_area(&self) -> &Region {
         // Where there is no memory for it, the empty region refuses what is written.
-        self.send_area.get_or_init(|| Region::new(self.send_bytes as usize).unwrap_or_default())
+        self.kept.send.get_or_init(|| Region::new(self.send_bytes as usize).unwrap_or_default())
     }
 
     fn target_area(&self) -> &Region {

@@ -27,7 +27,7 @@ use super::{
     channel,
     endpoint::{Parts, ShmEndpoint},
     greeting::{BYTES, Greeting, Verdict},
-    memory::{Layout, Memory, Own},
+    memory::{Kept, Layout, Memory, Own},
     name,
 };
 use crate::{
@@ -359,12 +359,14 @@ impl Shared {
             return None;
         }
         let peer = file.ok_or(Errno::PROTO).and_then(|file| Memory::of_peer(file.as_fd(), request.layout, request.key));
-        let memories = peer.and_then(|peer| Ok((self.memory(Layout::of(&listener.endpoint)?)?, peer)));
+        let own = || self.memory(Layout::of(&listener.endpoint)?);
+        let memories = peer.and_then(|peer| Ok((own()?, peer, Kept::new(listener.endpoint.send_bytes, None)?)));
         match memories {
-            Ok((own, peer)) => {
+            Ok((own, peer, kept)) => {
                 let (client, server) = (request.client, request.server);
                 let channel = Arc::new(channel);
-                let parts = Parts { shared: Arc::clone(self), channel, own, peer: Some(peer), client, server, token: Token::default() };
+                let parts =
+                    Parts { shared: Arc::clone(self), channel, own, peer: Some(peer), kept, client, server, token: Token::default() };
                 let endpoint: Box<dyn Endpoint> = Box::new(ShmEndpoint::new(parts, &listener.endpoint));
                 Some(Event::Incoming { listener: listener.token, endpoint, private_data: request.private_data })
             }

@@ -14,20 +14,23 @@
 //! The peer can write anything anywhere at any time. So the owner never reads back what it has written itself, reads each entry once,
 //! and the length of the file is sealed: who makes it shorter would kill those that look at it (SIGBUS).
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::{
+    cell::OnceCell,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+};
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{MemfdFlags, SealFlags},
+    fs::{FallocateFlags, MemfdFlags, SealFlags},
     process::{Resource, getrlimit},
 };
 
 use crate::{
     error::{Errno, Result},
     fabric::{EndpointConfig, Region, SleepWord},
-    sys::{descriptor, futex},
+    sys::{descriptor, futex, small_file},
     wire::Sge,
     work::{ExposedMemory, RemoteAddress},
 };
@@ -50,6 +53,9 @@ const PAGE: u32 = 65_536;
 /// Sizes that a peer may announce: those that socket options can ask for.
 const MOST_ENTRIES: u32 = 1 << 17;
 const MOST_BYTES: u32 = 1 << 30;
+
+/// Where memory may run out, so much of it is not taken for connections: a program that can allocate nothing more ends.
+const LEFT_TO_PROGRAM: usize = 16 << 20;
 
 /// tmpfs, to which memory files belong; others (huge pages) can fail to give a page that was promised.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -354,8 +360,62 @@ fn sealed_file(len: usize) -> Result<OwnedFd> {
     }
     let file = memory_file()?;
     rustix::fs::ftruncate(&file, bytes)?;
+    if promises_are_kept() {
+        fill(file.as_fd(), bytes)?;
+    }
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
+}
+
+/// Whether the kernel gives no more memory than it has (proc(5), overcommit_memory 2). A page of a memory file is asked for only when it
+/// is touched: what is missing then is a SIGBUS, so that all of them are asked for before.
+pub(super) fn promises_are_kept() -> bool {
+    static STRICT: OnceLock<bool> = OnceLock::new();
+    *STRICT.get_or_init(|| small_file::read(c"/proc/sys/vm/overcommit_memory", &mut [0; 16]).and_then(small_file::number) == Some(2))
+}
+
+/// Asks for all pages of a file; ENOMEM where there are not so many.
+fn fill(file: BorrowedFd<'_>, bytes: u64) -> Result<()> {
+    // A signal throws away what one call has done: so there are several.
+    const PIECE: u64 = 64 << 10;
+    let mut done = 0;
+    while done < bytes {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), done, PIECE.min(bytes - done)) {
+            Ok(()) => done += PIECE,
+            Err(Errno::INTR) => {}
+            Err(Errno::NOSPC) => return Err(Errno::NOMEM),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// What a connection has to have later, where memory may run out meanwhile.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// The send area.
+    pub(super) send: OnceCell<Region>,
+    /// Room for the peer's memory, thought to be as large as the own.
+    room: Option<Region>,
+}
+
+impl Kept {
+    /// What is made ready for an end: nothing where memory is plenty.
+    pub(super) fn new(send_bytes: u32, room: Option<Layout>) -> Result<Self> {
+        let limited = getrlimit(Resource::As).current.is_some();
+        let kept = Kept { send: OnceCell::new(), room: room.filter(|_| limited).map(|layout| Region::new(layout.len())).transpose()? };
+        if limited || promises_are_kept() {
+            let _ = kept.send.set(Region::new(send_bytes as usize)?);
+            // The rest is the program's.
+            drop(Region::new(LEFT_TO_PROGRAM)?);
+        }
+        Ok(kept)
+    }
+
+    /// The peer's memory comes.
+    pub(super) fn make_room(&mut self) {
+        self.room = None;
+    }
 }
 
 fn memory_file() -> Result<OwnedFd> {
@@ -365,5 +425,23 @@ fn memory_file() -> Result<OwnedFd> {
     match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
         made => made,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_filled_has_all_its_pages() {
+        for bytes in [1_u64, 64 << 10, (1 << 20) + 5] {
+            let file = memory_file().unwrap();
+            rustix::fs::ftruncate(&file, bytes).unwrap();
+            assert_eq!(rustix::fs::fstat(&file).unwrap().st_blocks, 0);
+            fill(file.as_fd(), bytes).unwrap();
+            let stat = rustix::fs::fstat(&file).unwrap();
+            assert!(stat.st_blocks * 512 >= i64::try_from(bytes).unwrap(), "{stat:?}");
+            assert_eq!(stat.st_size, i64::try_from(bytes).unwrap());
+        }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) mod tests;
 
 use endpoint::{Parts, ShmEndpoint};
 use event::{Rendezvous, Shared};
-use memory::Layout;
+use memory::{Kept, Layout};
 
 /// Ports that a client is given where the kernel has none for it: its default range (ip(7), ip_local_port_range).
 const PORTS: core::ops::RangeInclusive<u16> = 32_768..=60_999;
@@ -123,10 +123,13 @@ impl Fabric for Shm {
             log_debug!("{}: left to others: the listener is of {}", to.peer, channel::user(uid));
             return Err(ConnectFailure::Refused);
         }
-        let own = Layout::of(&to.endpoint).and_then(|layout| self.shared.memory(layout)).map_err(ConnectFailure::Limit)?;
+        let layout = Layout::of(&to.endpoint).map_err(ConnectFailure::Limit)?;
+        let own = self.shared.memory(layout).map_err(ConnectFailure::Limit)?;
+        // A server that has accepted keeps its connection: what this end cannot map later would be one that nobody uses.
+        let kept = Kept::new(to.endpoint.send_bytes, Some(layout)).map_err(ConnectFailure::Limit)?;
         let client = self.client_addr(to, source);
         let channel = Arc::new(channel);
-        let parts = Parts { shared: Arc::clone(&self.shared), channel, own, peer: None, client, server: to.peer, token };
+        let parts = Parts { shared: Arc::clone(&self.shared), channel, own, peer: None, kept, client, server: to.peer, token };
         Ok(Started::Ready(Box::new(ShmEndpoint::new(parts, &to.endpoint))))
     }
 

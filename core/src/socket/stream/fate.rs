@@ -184,6 +184,9 @@ impl Stream {
             let was_up = phase == Phase::Accepting && state.engine.as_ref().is_some_and(Engine::has_arrived);
             if was_up {
                 self.note_endpoint_again(&mut state);
+                if let Some(engine) = &state.engine {
+                    account::connected(engine.kind(), true);
+                }
                 self.set_phase(&mut state, Phase::Up);
                 self.hand_over(&state);
             }

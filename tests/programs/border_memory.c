@@ -1,0 +1,41 @@
+/* A process whose address space ends (getrlimit(2), RLIMIT_AS): each connection that it makes carries what it is given, those that were
+ * made near the limit as well. More messages than a peer takes unread, and then all the others that fit. */
+#include "common.h"
+#include <sys/resource.h>
+
+#define CONNECTIONS 60
+#define SMALL 400
+
+static char bytes[1 << 17];
+
+static long address_space(void) {
+	long pages = 0;
+	FILE *file = fopen("/proc/self/statm", "r");
+	if (!file || fscanf(file, "%ld", &pages) != 1) die("statm");
+	fclose(file);
+	return pages * sysconf(_SC_PAGESIZE);
+}
+
+static void carry(struct pair both) {
+	long sent = 0, received = 0, some;
+	set_nonblocking(both.client, true);
+	for (int i = 0; i < SMALL; i++)
+		if ((some = send(both.client, bytes, 1, 0)) > 0) sent += some;
+	while ((some = send(both.client, bytes, sizeof bytes, 0)) > 0) sent += some;
+	if (errno != EAGAIN) die("send");
+	must("shutdown", shutdown(both.client, SHUT_WR));
+	while ((some = must("recv", recv(both.server, bytes, sizeof bytes, 0))) > 0) received += some;
+	if (received != sent) say("%ld bytes of %ld", received, sent);
+}
+
+int main(int argc, char **argv) {
+	begin(argc, argv);
+	int listener = new_listener(0, 8);
+	rlim_t most = address_space() + (argument(1, 100000) << 10);
+	must("setrlimit", setrlimit(RLIMIT_AS, &(struct rlimit){most, most}));
+	static struct pair pairs[CONNECTIONS];
+	for (int i = 0; i < CONNECTIONS; i++) pairs[i] = connect_pair(listener);
+	for (int i = 0; i < CONNECTIONS; i++) carry(pairs[i]);
+	say("made %d", CONNECTIONS);
+	return 0;
+}
