@@ -57,9 +57,13 @@ pub fn open(fd: RawFd, socket: Socket, nonblocking: bool) -> bool {
     let Some(slot) = slot(fd) else { return false };
     let description = Description { socket, nonblocking: AtomicBool::new(nonblocking), numbers: AtomicU32::new(1) };
     let Ok(index) = DESCRIPTIONS.insert(description) else { return false };
+    enter(fd, slot, index);
+    true
+}
+
+fn enter(fd: RawFd, slot: &AtomicU32, index: u32) {
     END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
     slot.store(index + 1, Ordering::Release);
-    true
 }
 
 /// One more number for a description.
@@ -67,8 +71,7 @@ pub fn share(held: &Held, fd: RawFd) {
     forget(fd);
     let Some(slot) = slot(fd) else { return };
     held.numbers.fetch_add(1, Ordering::AcqRel);
-    END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
-    slot.store(held.index() + 1, Ordering::Release);
+    enter(fd, slot, held.index());
 }
 
 /// Takes a number out of the table. With the last one the description is retired and returned.

@@ -121,22 +121,18 @@ impl Socket {
         self.connect_turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes it a stream. False if it has been one before.
-    pub fn become_stream(&self, stream: Arc<Stream>) -> bool {
-        let set = self.stream.set(stream).is_ok();
-        if set {
+    /// Makes it a stream, unless it has been one before.
+    pub fn become_stream(&self, stream: Arc<Stream>) {
+        if self.stream.set(stream).is_ok() {
             self.set_role(Role::Stream);
         }
-        set
     }
 
-    /// Makes it a listener.
-    pub fn become_listener(&self, listener: Arc<Listener>) -> bool {
-        let set = self.listener.set(listener).is_ok();
-        if set {
+    /// Makes it a listener, unless it has been one before.
+    pub fn become_listener(&self, listener: Arc<Listener>) {
+        if self.listener.set(listener).is_ok() {
             self.set_role(Role::Listener);
         }
-        set
     }
 
     /// Leaves it to the kernel for good.

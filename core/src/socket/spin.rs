@@ -43,20 +43,24 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// How the next wait spins; `None`: not at all. `beside`: whether the peer shares the caller's processor, if that is known.
-    pub fn turns(&self, beside: Option<bool>) -> Option<Turns> {
+    /// How the next wait spins; `None`: not at all. `beside`: whether the peer shares the caller's processor, if that is known; asked
+    /// also where this wait does not spin after all, as the peer learns by it where the caller waits.
+    pub fn turns(&self, beside: impl FnOnce() -> Option<bool>) -> Option<Turns> {
+        let polling = config::get().polling_time;
+        if polling.is_zero() {
+            return None;
+        }
+        let beside = beside();
         let skip = self.skip.load(Ordering::Relaxed);
         if skip > 0 {
             self.skip.store(skip - 1, Ordering::Relaxed);
             return None;
         }
-        let polling = config::get().polling_time;
-        let may = !polling.is_zero()
-            && match beside {
-                // A caller that is bound to one processor may spin while the peer has another.
-                Some(_) => cpus::quota_allows_spinning(),
-                None => cpus::may_spin(),
-            };
+        let may = match beside {
+            // A caller that is bound to one processor may spin while the peer has another.
+            Some(_) => cpus::quota_allows_spinning(),
+            None => cpus::may_spin(),
+        };
         may.then_some(Turns { time: polling, yields: beside == Some(true) })
     }
 
@@ -78,7 +82,7 @@ mod tests {
         spin.spun(false);
         let skipped = spin.skip.load(Ordering::Relaxed);
         for _ in 0..skipped {
-            assert_eq!(spin.turns(None), None);
+            assert_eq!(spin.turns(|| None), None);
         }
         assert_eq!(spin.skip.load(Ordering::Relaxed), 0);
         skipped
@@ -87,7 +91,7 @@ mod tests {
     #[test]
     fn yields_to_a_peer_on_the_same_processor() {
         let spin = Spin::default();
-        let yields = |beside| spin.turns(beside).map(|turns| turns.yields);
+        let yields = |beside| spin.turns(|| beside).map(|turns| turns.yields);
         let expected = |yields| (!config::get().polling_time.is_zero() && cpus::quota_allows_spinning()).then_some(yields);
         assert_eq!(yields(Some(true)), expected(true));
         assert_eq!(yields(Some(false)), expected(false));

@@ -274,7 +274,7 @@ impl Stream {
     /// As [`Stream::pump`], for a thread that is registered as a sleeper and looks for itself.
     fn pump_before_sleep(&self, state: &mut State, own: &Borrowed) {
         let changed = self.take_in(state);
-        self.sleepers.wake_others(changed, Some(own));
+        self.sleepers.wake_others(own, changed);
     }
 
     fn take_in(&self, state: &mut State) -> Interest {

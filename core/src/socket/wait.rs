@@ -199,20 +199,18 @@ impl Sleepers {
     #[inline]
     pub fn wake(&self, changed: Interest) {
         if !changed.is_empty() && self.any() {
-            self.wake_some(changed);
+            self.wake_but(None, changed);
         }
-    }
-
-    fn wake_some(&self, changed: Interest) {
-        self.wake_others(changed, None);
     }
 
     /// As [`Sleepers::wake`], for a thread that is among them and looks for itself.
-    pub fn wake_others(&self, changed: Interest, own: Option<&Borrowed>) {
-        if changed.is_empty() {
-            return;
+    pub fn wake_others(&self, own: &Borrowed, changed: Interest) {
+        if !changed.is_empty() {
+            self.wake_but(own.get(), changed);
         }
-        let own = own.and_then(Borrowed::get);
+    }
+
+    fn wake_but(&self, own: Option<&Arc<Waiter>>, changed: Interest) {
         for (waiter, interest) in self.list().iter() {
             if interest.intersects(changed) && !own.is_some_and(|own| Arc::ptr_eq(own, waiter)) {
                 waiter.wake();

@@ -12,6 +12,7 @@ use rustix::{
     },
 };
 
+use super::greeting::{BYTES, Greeting};
 use crate::{
     error::{Errno, Result},
     sys::descriptor,
@@ -93,6 +94,32 @@ pub(super) fn receive(channel: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usiz
         }
     }
     Ok((received.bytes, file))
+}
+
+/// What a channel says before its connection stands.
+pub(super) enum Heard {
+    /// Nothing yet.
+    Silence,
+    /// The other end has gone.
+    End,
+    /// Something that is no greeting.
+    Nonsense,
+    /// A greeting, and the file that came with it.
+    Greeting(Greeting, Option<OwnedFd>),
+}
+
+/// Takes a greeting.
+pub(super) fn hear(channel: BorrowedFd<'_>) -> Heard {
+    // One byte more than a greeting has: what is longer is none.
+    let mut bytes = [0; BYTES + 1];
+    match receive(channel, &mut bytes) {
+        Err(Errno::AGAIN | Errno::INTR) => Heard::Silence,
+        Err(_) | Ok((0, _)) => Heard::End,
+        Ok((len, file)) => match bytes.get(..len).and_then(Greeting::parse) {
+            Some(greeting) => Heard::Greeting(greeting, file),
+            None => Heard::Nonsense,
+        },
+    }
 }
 
 /// Rings: the channel of the peer becomes readable. EAGAIN: it is, and has been for long.

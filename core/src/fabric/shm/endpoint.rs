@@ -9,9 +9,9 @@ use std::{collections::VecDeque, os::fd::RawFd, sync::Arc};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 
 use super::{
-    channel::{self, Bell},
+    channel::{self, Bell, Heard},
     event::Shared,
-    greeting::{BYTES, Greeting, Verdict},
+    greeting::{Greeting, Verdict},
     memory::{Entry, Kept, Memory, Own},
 };
 use crate::{
@@ -158,22 +158,19 @@ impl ShmEndpoint {
 
     /// The listener's answer, if it has come.
     fn answer(&mut self) -> Option<Outcome> {
-        let mut bytes = [0; BYTES + 1];
-        let (len, file) = match channel::receive(self.channel.as_fd(), &mut bytes) {
-            Err(Errno::AGAIN | Errno::INTR) => return None,
-            Err(_) | Ok((0, _)) => return Some(Err(ConnectFailure::Refused)),
-            Ok(received) => received,
+        let (greeting, file) = match channel::hear(self.channel.as_fd()) {
+            Heard::Silence => return None,
+            Heard::End => return Some(Err(ConnectFailure::Refused)),
+            Heard::Nonsense => return Some(Err(ConnectFailure::Other(Errno::PROTO))),
+            Heard::Greeting(greeting, file) => (greeting, file),
         };
-        let greeting = bytes.get(..len).and_then(Greeting::parse);
-        let Some(greeting) = greeting.filter(|greeting| greeting.verdict != Verdict::Request) else {
-            return Some(Err(ConnectFailure::Other(Errno::PROTO)));
-        };
-        if greeting.verdict == Verdict::Refused {
-            return Some(Err(ConnectFailure::Refused));
+        match greeting.verdict {
+            Verdict::Accepted => {}
+            Verdict::Refused => return Some(Err(ConnectFailure::Refused)),
+            Verdict::Request => return Some(Err(ConnectFailure::Other(Errno::PROTO))),
         }
         self.kept.make_room();
-        let memory = file.ok_or(Errno::PROTO).and_then(|file| Memory::of_peer(file.as_fd(), greeting.layout, greeting.key));
-        match memory {
+        match Memory::that_came(file, &greeting) {
             Ok(memory) => {
                 self.peer = Some(memory);
                 self.up();

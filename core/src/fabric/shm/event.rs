@@ -24,9 +24,9 @@ use rustix::{
 };
 
 use super::{
-    channel,
+    channel::{self, Heard},
     endpoint::{Parts, ShmEndpoint},
-    greeting::{BYTES, Greeting, Verdict},
+    greeting::Verdict,
     memory::{Kept, Layout, Memory, Own},
     name,
 };
@@ -340,27 +340,26 @@ impl Shared {
 
     /// The request of a client that has connected: now if it is there, else when it comes.
     fn take_request(self: &Arc<Self>, listener: &Arc<Rendezvous>, channel: OwnedFd) -> Option<Event> {
-        let mut bytes = [0; BYTES + 1];
-        let (len, file) = match channel::receive(channel.as_fd(), &mut bytes) {
-            Err(Errno::AGAIN | Errno::INTR) => {
+        let (request, file) = match channel::hear(channel.as_fd()) {
+            Heard::Silence => {
                 self.await_request(listener, channel);
                 return None;
             }
-            Err(_) | Ok((0, _)) => return None,
-            Ok(received) => received,
-        };
-        let Some(request) = bytes.get(..len).and_then(Greeting::parse).filter(|greeting| greeting.verdict == Verdict::Request) else {
-            log_debug!("a client of {} speaks nonsense", listener.addr);
-            return None;
+            Heard::End => return None,
+            Heard::Greeting(greeting, file) if greeting.verdict == Verdict::Request => (greeting, file),
+            Heard::Greeting(..) | Heard::Nonsense => {
+                log_debug!("a client of {} speaks nonsense", listener.addr);
+                return None;
+            }
         };
         let reaches = name::reaches(request.server, listener.addr, listener.v6_only);
         if !reaches || !may_come_from(request.client, channel.as_fd()) {
             log_debug!("a client of {} says that it comes from {} for {}", listener.addr, request.client, request.server);
             return None;
         }
-        let peer = file.ok_or(Errno::PROTO).and_then(|file| Memory::of_peer(file.as_fd(), request.layout, request.key));
         let own = || self.memory(Layout::of(&listener.endpoint)?);
-        let memories = peer.and_then(|peer| Ok((own()?, peer, Kept::new(listener.endpoint.send_bytes, None)?)));
+        let memories =
+            Memory::that_came(file, &request).and_then(|peer| Ok((own()?, peer, Kept::new(listener.endpoint.send_bytes, None)?)));
         match memories {
             Ok((own, peer, kept)) => {
                 let (client, server) = (request.client, request.server);

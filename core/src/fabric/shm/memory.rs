@@ -27,6 +27,7 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
+use super::greeting::Greeting;
 use crate::{
     error::{Errno, Result},
     fabric::{EndpointConfig, Region, SleepWord},
@@ -151,11 +152,6 @@ impl Memory {
         self.word(ARMED).fetch_or(WORD, Ordering::SeqCst) | WORD
     }
 
-    /// Owner: what a sleeper sleeps on.
-    pub(super) fn sleep_word(&self) -> &AtomicU32 {
-        self.word(ARMED)
-    }
-
     /// Peer: wakes the owner on the word if it wanted that, after something was put into its memory. True: it wants the bell to be rung.
     /// Either once.
     #[inline(always)]
@@ -257,6 +253,12 @@ impl Memory {
         if exposed { usize::try_from(to.addr).ok() } else { None }
     }
 
+    /// As [`Memory::of_peer`], of the file that came with a greeting. EPROTO without one.
+    pub(super) fn that_came(file: Option<OwnedFd>, greeting: &Greeting) -> Result<Self> {
+        let file = file.ok_or(Errno::PROTO)?;
+        Memory::of_peer(file.as_fd(), greeting.layout, greeting.key)
+    }
+
     /// Maps what a peer has handed over. Fails where its length can change, or is not what `layout` needs.
     pub(super) fn of_peer(file: BorrowedFd<'_>, layout: Layout, key: u32) -> Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(file)?;
@@ -276,7 +278,7 @@ impl Memory {
 
 impl SleepWord for Memory {
     fn word(&self) -> &AtomicU32 {
-        self.sleep_word()
+        Memory::word(self, ARMED)
     }
 }
 

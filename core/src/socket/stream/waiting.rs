@@ -95,11 +95,7 @@ impl Stream {
 
     /// How a wait for this stream spins, here and now. `None`: not at all.
     pub fn spin_turns(&self) -> Option<Turns> {
-        if config::get().polling_time.is_zero() {
-            return None;
-        }
-        let beside = self.state.lock().ok()?.engine.as_ref().and_then(|engine| engine.waits_beside_peer());
-        self.spin.turns(beside)
+        self.spin.turns(|| self.state.lock().ok()?.engine.as_ref()?.waits_beside_peer())
     }
 
     fn spin_for(&self, time: Duration, turns: Turns, ready: &impl Fn(&State) -> bool) -> Result<bool> {
@@ -194,7 +190,7 @@ impl Stream {
         let decided = |state: &State| state.phase != Phase::Connecting;
         let unattended = core::mem::take(&mut self.state.lock()?.unattended);
         if let (true, Blocking::Until(deadline)) = (unattended, blocking) {
-            if let Some(turns) = self.spin.turns(None)
+            if let Some(turns) = self.spin.turns(|| None)
                 && self.spin_for(ANSWER_TIME, turns, &decided)?
             {
                 return Ok(self.phase());
