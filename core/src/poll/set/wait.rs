@@ -225,7 +225,7 @@ impl Set {
                     entry.disable(own);
                 }
             }
-            if (report != 0 && cools && entry.heat()) || !cools {
+            if !cools || report != 0 && entry.heat() {
                 members.hot.push_back(name);
             }
         }
