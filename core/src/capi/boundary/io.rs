@@ -301,8 +301,7 @@ fn copy_to_socket(to: c_int, from: c_int, start: i64, count: usize) -> Route<usi
         let piece = match pread(from, room, start + sent as i64) {
             Ok(0) => break,
             Ok(read) => buffer.get(..read).unwrap_or_default(),
-            // "EINVAL Descriptor … is not valid …, or an mmap(2)-like operation is not available for in_fd".
-            Err(Errno::SPIPE) if sent == 0 => return Route::err(Errno::INVAL),
+            // "ESPIPE offset is not NULL but the input file is not seekable", among others.
             Err(errno) if sent == 0 => return Route::err(errno),
             Err(_) => break,
         };
@@ -326,7 +325,7 @@ fn pread(fd: c_int, into: &mut [u8], at: i64) -> Result<usize> {
     unsafe { call!(libc::SYS_pread64, fd, into.as_mut_ptr(), into.len(), at) }
 }
 
-/// ESPIPE: sendfile's in_fd must be something like a file.
+/// "EINVAL … an mmap(2)-like operation is not available for in_fd": it must be something like a file.
 fn seek(fd: c_int, offset: i64, whence: c_int) -> Result<i64> {
     // SAFETY: takes no pointer.
     match unsafe { call!(libc::SYS_lseek, fd, offset, whence) } {

@@ -16,6 +16,7 @@ pub mod option;
 pub mod poll;
 pub mod select;
 pub mod socket;
+pub mod splice;
 pub mod vector;
 
 use core::ffi::{c_int, c_void};
