@@ -34,6 +34,8 @@ symbols! {
     read readv recv recvfrom recvmsg recvmmsg __read_chk __recv_chk __recvfrom_chk
     write writev send sendto sendmsg sendmmsg sendfile sendfile64
     preadv2 preadv64v2 pwritev2 pwritev64v2
+    // splice
+    splice
     // seek
     pread pread64 __pread_chk __pread64_chk preadv preadv64 pwrite pwrite64 pwritev pwritev64 lseek lseek64
     // poll, select

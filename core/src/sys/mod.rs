@@ -9,6 +9,7 @@ pub mod futex;
 pub mod inside;
 pub mod kernel;
 pub mod lock;
+pub mod memory;
 pub mod owner;
 pub mod ppoll;
 pub mod signals;
