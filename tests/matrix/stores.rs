@@ -176,11 +176,16 @@ fn memcached() {
     let script = repository().join("tests/matrix/memcached_client.py");
     let client = stage.run("client", &format!("/usr/bin/python3 {} {port}", script.display()));
     assert_eq!(client.ok(), "8 threads, 1600 rounds: all values as they were set\n", "{}", client.report());
+    let load = stage.run("memcaslap", &format!("memcaslap -s 127.0.0.1:{port} -T 2 -c 32 -x 20000"));
+    let figure = |name: &str| load.output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")?.parse::<u32>().ok());
+    assert_eq!(figure("cmd_get").zip(figure("cmd_set")).map(|(get, set)| get + set), Some(20_000), "{}", load.report());
+    assert_eq!(figure("get_misses"), Some(0), "{}", load.report());
     stage.assert_idle(&server);
     let server = stage.stop(server, Signal::TERM, 0);
-    stage.assert_way(&Way::Shm, &[&server, &client]);
+    stage.assert_way(&Way::Shm, &[&server, &client, &load]);
     let what = "`-t 4`; 8 threads of `pymemcache`: set, get, get_many, cas, incr, delete, values of 1 byte to 2 MB, new connections";
     table.row("memcached", what, &Way::Shm, "all values as they were set");
+    table.row("memcached", "`-t 4`; `memcaslap -T 2 -c 32 -x 20000`", &Way::Shm, "20000 of 20000 commands, no miss");
     table.publish();
 }
 
