@@ -16,6 +16,10 @@ const TRANSFERRED: &str = "the copy is the same, 8 MB";
 
 /// A file of 8 MB in which no two parts are the same.
 fn source(stage: &Stage) -> PathBuf {
+    let path = stage.scratch.path("source");
+    if path.exists() {
+        return path;
+    }
     let mut text = String::new();
     for line in 0..500_000_u32 {
         writeln!(text, "{line:07} {:08x}", line.wrapping_mul(0x9E37_79B1)).expect("room");
@@ -85,6 +89,8 @@ fn netcat() {
         pass(&stage, &format!("{program} {what}"), server, client);
         table.row(program, what, &Way::Shm, TRANSFERRED);
     }
+    encrypted(&stage);
+    table.row("socat", "a file over TLS", &Way::Shm, TRANSFERRED);
     relay(&stage);
     table.row("socat", "a relay between nc and nc", &Way::Shm, TRANSFERRED);
     fork(&stage, &mut table);
@@ -128,4 +134,24 @@ fn fork(stage: &Stage, table: &mut Table) {
     ended.push(stage.stop(server, Signal::TERM, 143));
     stage.assert_way(&way, &ended.iter().collect::<Vec<_>>());
     table.row("socat", "`fork`, `EXEC:cat`", &way, "3 clients are answered");
+}
+
+/// TLS, by the OpenSSL library.
+#[track_caller]
+fn encrypted(stage: &Stage) {
+    let (key, certificate) = certificate(stage);
+    let server = format!("socat -u OPENSSL-LISTEN:PORT,bind=127.0.0.1,key={key},cert={certificate},verify=0 CREATE:COPY");
+    let client = format!("socat -u OPEN:SOURCE OPENSSL:127.0.0.1:PORT,cafile={certificate}");
+    pass(stage, "encrypted", &server, &client);
+}
+
+/// A key and a certificate for 127.0.0.1, signed by itself.
+#[track_caller]
+pub fn certificate(stage: &Stage) -> (String, String) {
+    let [key, certificate] = ["key", "certificate"].map(|name| stage.scratch.path(&format!("{name}.pem")).display().to_string());
+    let line = format!(
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
+    );
+    stage.run("openssl req", &line);
+    (key, certificate)
 }

@@ -1,4 +1,4 @@
-//! Servers that keep data: Redis, memcached, PostgreSQL.
+//! Servers that keep data: Redis, memcached, PostgreSQL, MariaDB.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -230,5 +230,46 @@ fn postgresql() {
     stage.assert_way(&way, &clients.iter().chain([&server]).collect::<Vec<_>>());
     table.row("PostgreSQL", "`pgbench -c 8 -j 2 -t 100`", &way, "800 of 800 transactions, none failed");
     table.row("PostgreSQL", "`pgbench -C -S -c 4 -j 2 -t 25`", &way, "100 of 100 transactions");
+    table.publish();
+}
+
+/// A thread for each client.
+#[test]
+fn mariadb() {
+    let (stage, mut table) = (Stage::new(), Table::new("mariadb"));
+    let port = free_port();
+    let folder = stage.scratch.path("data").display().to_string();
+    let user = if is_root() { "--user=root" } else { "" };
+    stage.run(
+        "install",
+        &format!("mariadb-install-db --no-defaults --datadir={folder} --auth-root-authentication-method=normal --skip-test-db {user}"),
+    );
+    let socket = stage.scratch.path("socket").display().to_string();
+    let settings = "--innodb-flush-log-at-trx-commit=0 --innodb-buffer-pool-size=16M --max-allowed-packet=16M";
+    let line = format!(
+        "/usr/sbin/mariadbd --no-defaults --datadir={folder} --bind-address=127.0.0.1 --port={port} --socket={socket} {settings} {user}"
+    );
+    let server = stage.serve("server", &line, port);
+    let at = format!("--no-defaults -h 127.0.0.1 -P {port} --protocol=tcp -u root");
+    let mut clients = Vec::new();
+    let line =
+        format!("mariadb-slap {at} --auto-generate-sql --concurrency=8 --number-of-queries=2000 --auto-generate-sql-load-type=mixed");
+    clients.push(stage.run("slap", &line));
+    assert!(clients[0].output.contains("Average number of queries per client: 250"), "{}", clients[0].report());
+    table.row("MariaDB", "`mariadb-slap --concurrency=8`, mixed", &Way::Shm, "2000 queries, none failed");
+    let statements = "CREATE DATABASE t; USE t; CREATE TABLE t (number INT PRIMARY KEY, data LONGBLOB) ENGINE=InnoDB;
+        INSERT INTO t SELECT seq, REPEAT(CHAR(64 + seq), 300000 * seq) FROM seq_1_to_9; SELECT number, data FROM t ORDER BY number;";
+    let rows = stage.run_with("rows", &format!("mariadb {at} -N"), statements);
+    let expected: String = (1..=9_u8)
+        .map(|number| format!("{number}\t{}\n", char::from(64 + number).to_string().repeat(300_000 * usize::from(number))))
+        .collect();
+    assert!(rows.ok() == expected, "{} bytes of rows", rows.output.len());
+    clients.push(rows);
+    table.row("MariaDB", "`mariadb`: rows of up to 2.7 MB", &Way::Shm, "the rows");
+    stage.assert_idle(&server);
+    clients.push(stage.run("shutdown", &format!("mariadb-admin {at} shutdown")));
+    let server = server.wait(Duration::from_secs(20));
+    server.ok();
+    stage.assert_way(&Way::Shm, &clients.iter().chain([&server]).collect::<Vec<_>>());
     table.publish();
 }

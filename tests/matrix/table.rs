@@ -22,6 +22,7 @@ pub const FAMILIES: &[(&str, &[&str])] = &[
     ("haproxy", &["haproxy"]),
     ("lighttpd", &["lighttpd"]),
     ("postgresql", &["PostgreSQL"]),
+    ("mariadb", &["MariaDB"]),
     ("python", &["python3"]),
     ("java", &["java"]),
     ("node", &["node"]),

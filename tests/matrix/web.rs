@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 
+use crate::netcat::certificate;
 use crate::stage::{Stage, Way};
 use crate::support::{Ended, Running, free_port};
 use crate::table::Table;
@@ -82,17 +83,15 @@ impl<'a> Site<'a> {
         assert!(read(&small.1) == read(&large.0)[1_000_000..2_000_000], "{small_copy} differs");
     }
 
-    /// All of them, as rows of the table.
+    /// All of them, as a row of the table.
     #[track_caller]
     fn all(&mut self, table: &mut Table, what: &str, way: &Way) {
         self.curl();
-        table.row(self.name, &format!("{what}, `curl`: 8 MB, 1 KB, a range"), way, "the files");
         self.wrk("-t 2 -c 32 -d 1s");
-        table.row(self.name, &format!("{what}, `wrk -t 2 -c 32`"), way, "no error");
         self.ab("-c 8", 1000);
-        table.row(self.name, &format!("{what}, `ab -c 8`: a connection a request"), way, "1000 of 1000 requests");
         self.ab("-k -c 8", 2000);
-        table.row(self.name, &format!("{what}, `ab -k -c 8`"), way, "2000 of 2000 requests");
+        let clients = "`curl`: 8 MB, 1 KB, a range; `wrk -t 2 -c 32`; `ab -c 8`, `ab -k -c 8`";
+        table.row(self.name, &format!("{what}; {clients}"), way, "the files; no error; 1000 of 1000, 2000 of 2000 requests");
     }
 
     #[track_caller]
@@ -102,9 +101,9 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Starts nginx with these directives in front.
+/// Starts nginx with these directives in front, and more servers.
 #[track_caller]
-fn start_nginx<'a>(stage: &'a Stage, processes: &str) -> Site<'a> {
+fn start_nginx<'a>(stage: &'a Stage, processes: &str, more: &str) -> Site<'a> {
     let (port, site) = (free_port(), site(stage));
     let folder = stage.scratch.path("");
     let user = if crate::support::is_root() { "user root;" } else { "" };
@@ -115,7 +114,7 @@ fn start_nginx<'a>(stage: &'a Stage, processes: &str) -> Site<'a> {
         "daemon off;\n{processes}\n{user}\npid {folder}/nginx-{port}.pid;\nerror_log {folder}/error.log;\n\
          events {{ worker_connections 512; }}\n\
          http {{\n  access_log off;\n  sendfile on;\n  tcp_nopush on;\n  keepalive_requests 1000000;\n{paths}\
-         server {{ listen 127.0.0.1:{port}; root {site}; }}\n}}\n",
+         server {{ listen 127.0.0.1:{port}; root {site}; }}\n{more}}}\n",
         folder = folder.display(),
         site = site.display()
     );
@@ -129,13 +128,24 @@ const ONE_PROCESS: &str = "master_process off;";
 #[test]
 fn nginx() {
     let (stage, mut table) = (Stage::new(), Table::new("nginx"));
-    let mut site = start_nginx(&stage, ONE_PROCESS);
+    let (tls, (key, certificate)) = (free_port(), certificate(&stage));
+    let folder = site(&stage).display().to_string();
+    let more = format!(
+        "server {{ listen 127.0.0.1:{tls} ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key}; root {folder}; }}\n"
+    );
+    let mut site = start_nginx(&stage, ONE_PROCESS, &more);
     site.all(&mut table, "`master_process off`", &Way::Shm);
+    let copy = stage.scratch.path("by-tls");
+    let line = "curl -sS --fail --max-time 30 --cacert CERTIFICATE --http2 -w %{http_version} https://127.0.0.1:TLS/large -o COPY";
+    let line = line.replace("CERTIFICATE", &certificate).replace("TLS", &tls.to_string()).replace("COPY", &copy.display().to_string());
+    assert_eq!(site.client(&line), "2");
+    assert!(std::fs::read(&copy).is_ok_and(|copy| std::fs::read(stage.scratch.path("site/large")).is_ok_and(|large| copy == large)));
+    table.row("nginx", "`master_process off`; `curl`: 8 MB by HTTP/2 and TLS", &Way::Shm, "the file");
     stage.assert_idle(&site.server);
     site.stop(Signal::TERM, &Way::Shm);
 
     let way = Way::Tcp("worker processes");
-    let mut site = start_nginx(&stage, "worker_processes 1;");
+    let mut site = start_nginx(&stage, "worker_processes 1;", "");
     site.all(&mut table, "`worker_processes 1`", &way);
     site.stop(Signal::QUIT, &way);
     table.publish();
@@ -144,7 +154,7 @@ fn nginx() {
 #[test]
 fn haproxy() {
     let (stage, mut table) = (Stage::new(), Table::new("haproxy"));
-    let mut origin = start_nginx(&stage, ONE_PROCESS);
+    let mut origin = start_nginx(&stage, ONE_PROCESS, "");
     for mode in ["http", "tcp"] {
         let port = free_port();
         let text = format!(
