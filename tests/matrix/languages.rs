@@ -36,7 +36,7 @@ fn python() {
         if how == "asyncio" {
             stage.assert_idle(&server);
         }
-        let server = stage.stop(server, Signal::TERM, 0);
+        let server = stage.stop(server, Signal::TERM, &[0]);
         stage.assert_way(&Way::Shm, &[&server, &client]);
         let what = if how == "asyncio" { "`asyncio`".to_owned() } else { format!("`selectors`, {how}") };
         table.row("python3", &format!("{what}: 20 connections, messages of 1 byte to 400 KB"), &Way::Shm, "800 of 800 echoes");
@@ -68,7 +68,7 @@ fn files(stage: &Stage, table: &mut Table) {
         assert!(std::fs::read(copy).is_ok_and(|found| found == data), "{copy}: another file");
         clients.push(client);
     }
-    let server = stage.stop(server, Signal::INT, 0);
+    let server = stage.stop(server, Signal::INT, &[0]);
     stage.assert_way(&Way::Shm, &clients.iter().chain([&server]).collect::<Vec<_>>());
     table.row("python3", "`-m http.server`, with `curl` and `urllib`", &Way::Shm, "the file, twice");
 }
@@ -89,7 +89,7 @@ fn java() {
         table.row("java", &format!("{what}: 20 connections, messages of 1 byte to 400 KB"), &Way::Shm, "800 of 800 echoes");
     }
     stage.assert_idle(&server);
-    let server = stage.stop(server, Signal::TERM, 143);
+    let server = stage.stop(server, Signal::TERM, &[143]);
     stage.assert_way(&Way::Shm, &clients.iter().chain([&server]).collect::<Vec<_>>());
 
     let port = free_port();
@@ -97,7 +97,7 @@ fn java() {
     let client = stage.run("web client", &java("Web.java", "ask", port));
     assert_eq!(client.ok(), "300 answers\n");
     let curl = upload(&stage, "curl", &format!("http://127.0.0.1:{port}/echo"));
-    let server = stage.stop(server, Signal::TERM, 143);
+    let server = stage.stop(server, Signal::TERM, &[143]);
     stage.assert_way(&Way::Shm, &[&server, &client, &curl]);
     table.row(
         "java",
@@ -117,7 +117,7 @@ fn node() {
     let server = stage.serve("net server", &node("net.js", "serve", port), port);
     let client = stage.run("net client", &node("net.js", "ask", port));
     assert_eq!(client.ok(), ECHOES);
-    let server = stage.stop(server, Signal::TERM, 0);
+    let server = stage.stop(server, Signal::TERM, &[0]);
     stage.assert_way(&Way::Shm, &[&server, &client]);
     table.row("node", "`net`: 20 connections, messages of 1 byte to 400 KB", &Way::Shm, "800 of 800 echoes");
 
@@ -127,7 +127,7 @@ fn node() {
     assert_eq!(client.ok(), "450 answers\n");
     let curl = upload(&stage, "curl", &format!("http://127.0.0.1:{port}/"));
     stage.assert_idle(&server);
-    let server = stage.stop(server, Signal::TERM, 0);
+    let server = stage.stop(server, Signal::TERM, &[0]);
     stage.assert_way(&Way::Shm, &[&server, &client, &curl]);
     table.row("node", "`http`: POST, up to 1 MB, 8 connections that stay, then one a request", &Way::Shm, "450 of 450 answers");
     table.row("node", "`http` with `curl -T`: 6 MB there and back", &Way::Shm, "the file");

@@ -74,7 +74,7 @@ fn sockperf() {
         let port = free_port();
         let server = stage.serve(&format!("server {name}"), &format!("sockperf server --tcp -i 127.0.0.1 -p {port}"), port);
         let client = stage.run(name, &format!("sockperf {line} --tcp -i 127.0.0.1 -p {port} -t 1"));
-        let server = stage.stop(server, Signal::INT, 0);
+        let server = stage.stop(server, Signal::INT, &[0]);
         if name == "throughput" {
             let sent = number_before(client.ok(), " messages sent in");
             let received = number_before(&server.output, " messages received and handled");

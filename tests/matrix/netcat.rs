@@ -131,7 +131,7 @@ fn fork(stage: &Stage, table: &mut Table) {
         assert_eq!(client.ok(), text, "{}", client.report());
         ended.push(client);
     }
-    ended.push(stage.stop(server, Signal::TERM, 143));
+    ended.push(stage.stop(server, Signal::TERM, &[143]));
     stage.assert_way(&way, &ended.iter().collect::<Vec<_>>());
     table.row("socat", "`fork`, `EXEC:cat`", &way, "3 clients are answered");
 }

@@ -63,7 +63,7 @@ impl<'a> Redis<'a> {
 
     #[track_caller]
     fn stop(self) -> (Ended, Vec<Ended>) {
-        (self.stage.stop(self.server, Signal::TERM, 0), self.clients)
+        (self.stage.stop(self.server, Signal::TERM, &[0]), self.clients)
     }
 }
 
@@ -181,7 +181,7 @@ fn memcached() {
     assert_eq!(figure("cmd_get").zip(figure("cmd_set")).map(|(get, set)| get + set), Some(20_000), "{}", load.report());
     assert_eq!(figure("get_misses"), Some(0), "{}", load.report());
     stage.assert_idle(&server);
-    let server = stage.stop(server, Signal::TERM, 0);
+    let server = stage.stop(server, Signal::TERM, &[0]);
     stage.assert_way(&Way::Shm, &[&server, &client, &load]);
     let what = "`-t 4`; 8 threads of `pymemcache`: set, get, get_many, cas, incr, delete, values of 1 byte to 2 MB, new connections";
     table.row("memcached", what, &Way::Shm, "all values as they were set");
@@ -225,7 +225,7 @@ fn postgresql() {
     let each = stage.run("pgbench anew", &format!("{bin}/pgbench -C -S -c 4 -j 2 -t 25 {at} postgres"));
     assert!(each.output.contains("number of transactions actually processed: 100/100"), "{}", each.report());
     clients.extend([bench, each, sum]);
-    let server = stage.stop(server, Signal::INT, 0);
+    let server = stage.stop(server, Signal::INT, &[0]);
     let way = Way::Tcp("a process for each client");
     stage.assert_way(&way, &clients.iter().chain([&server]).collect::<Vec<_>>());
     table.row("PostgreSQL", "`pgbench -c 8 -j 2 -t 100`", &way, "800 of 800 transactions, none failed");
