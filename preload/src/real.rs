@@ -42,9 +42,11 @@ symbols! {
     close dup dup2 dup3 fcntl fcntl64 ioctl close_range closefrom
     // stream
     fclose fdopen
+    // epoll
+    epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
     // creator
     open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64
-    pipe pipe2 socketpair eventfd epoll_create epoll_create1 epoll_ctl timerfd_create signalfd memfd_create inotify_init inotify_init1
+    pipe pipe2 socketpair eventfd timerfd_create signalfd memfd_create inotify_init inotify_init1
     // system_call
     syscall
 }

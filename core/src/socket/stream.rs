@@ -8,6 +8,8 @@ mod fate;
 mod transfer;
 mod waiting;
 
+pub use waiting::{See, Seen};
+
 use core::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering},

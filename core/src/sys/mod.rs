@@ -4,6 +4,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod cpus;
 pub mod descriptor;
+pub mod epoll;
 pub mod futex;
 pub mod inside;
 pub mod kernel;

@@ -2,37 +2,51 @@
 
 use libc::{c_int, c_long};
 
-use super::{descriptor, io, real, socket};
+use super::{descriptor, epoll, io, real, socket};
 use crate::guard::{fresh, ours};
 
 /// Seven words, as every caller's variable argument list has them; those that were not passed are only handed on.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-    if concerns(number, a, b) {
+    if concerns(number, a, b, c) {
         // SAFETY: the program's promises are those of the system call, which are those of the hook.
         if let Some(result) = unsafe { hooked(number, [a, b, c, d, e, f]) } {
             return result;
         }
     }
     let result = real!(syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long);
-    created(number, b, result)
+    created(number, b, result);
+    result
 }
 
 /// Whether there is an rsocket among the arguments (or may come to be one). What is not goes to the kernel as it came: unlike
 /// libc's functions, syscall is no cancellation point.
 #[inline]
-fn concerns(number: c_long, a: usize, b: usize) -> bool {
+fn concerns(number: c_long, a: usize, b: usize, c: usize) -> bool {
     match number {
         libc::SYS_socket => socket::possible(a as c_int),
         libc::SYS_close_range => true,
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2 => ours(a as c_int) || ours(b as c_int),
         libc::SYS_dup3 => ours(a as c_int) || ours(b as c_int),
+        libc::SYS_epoll_ctl => ours(a as c_int) || ours(c as c_int),
         _ => ours(a as c_int),
     }
 }
 
-fn created(number: c_long, command: usize, result: c_long) -> c_long {
+fn is_epoll_create(number: c_long) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_epoll_create {
+        return true;
+    }
+    number == libc::SYS_epoll_create1
+}
+
+fn created(number: c_long, command: usize, result: c_long) {
+    if is_epoll_create(number) {
+        epoll::made(result as c_int);
+        return;
+    }
     let creates = match number {
         libc::SYS_socket | libc::SYS_accept | libc::SYS_accept4 | libc::SYS_dup | libc::SYS_openat => true,
         libc::SYS_fcntl => matches!(command as c_int, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC),
@@ -41,7 +55,6 @@ fn created(number: c_long, command: usize, result: c_long) -> c_long {
     if creates {
         fresh(result as c_int);
     }
-    result
 }
 
 /// An argument of a system call, as a C function takes it.
@@ -121,6 +134,11 @@ unsafe fn hooked(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
         libc::SYS_dup3 => to!(descriptor::dup3(a, b, c)),
         libc::SYS_fcntl => to!(descriptor::fcntl(a, b, c)),
         libc::SYS_close_range => to!(descriptor::close_range(a, b, c)),
+        libc::SYS_epoll_ctl => to!(epoll::epoll_ctl(a, b, c, d)),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_wait => to!(epoll::epoll_wait(a, b, c, d)),
+        libc::SYS_epoll_pwait => to!(epoll::epoll_pwait(a, b, c, d, e)),
+        libc::SYS_epoll_pwait2 => to!(epoll::epoll_pwait2(a, b, c, d, e)),
         _ => None,
     }
 }

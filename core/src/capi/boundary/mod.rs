@@ -9,6 +9,7 @@
 
 pub mod address;
 pub mod descriptor;
+pub mod epoll;
 pub mod io;
 pub mod option;
 pub mod poll;

@@ -177,6 +177,11 @@ impl Connection {
         self.receiver.readable()
     }
 
+    /// Messages with data that have arrived in all, modulo 2^32: who has seen this number has seen that data.
+    pub fn arrivals(&self) -> u32 {
+        self.receiver.arrivals()
+    }
+
     /// The next contiguous piece to read: offset in the receive area and length.
     pub fn read_at(&self) -> Option<(u32, u32)> {
         self.receiver.peek_at(0)

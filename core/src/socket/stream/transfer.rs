@@ -214,6 +214,9 @@ impl Stream {
         if count > 0 {
             account::sent(engine.kind(), count);
         }
+        if done + count < wanted {
+            engine.note_blocked();
+        }
         self.hand_over(state);
         Ok(count)
     }
