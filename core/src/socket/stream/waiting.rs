@@ -216,7 +216,7 @@ impl Stream {
         let mut state = self.state.lock()?;
         self.pump(&mut state);
         self.hand_over(&state);
-        Ok(state.readiness())
+        Ok(state.readiness(self.receive_low()))
     }
 
     /// For a poller that has registered as a sleeper: arms, looks, and gives its events.
@@ -226,6 +226,6 @@ impl Stream {
             engine.arm();
         }
         self.pump_before_sleep(&mut state, waiter);
-        Ok(state.readiness())
+        Ok(state.readiness(self.receive_low()))
     }
 }
