@@ -244,7 +244,7 @@ fn hand_out(held: &Held, listener: &Arc<Listener>, stream: Arc<Stream>, flags: i
     for setting in &settings {
         repeat(number, setting);
     }
-    stream.set_keep_alive(options.keep_alive());
+    stream.adopt(&options);
     // accept(2): "on Linux, the new socket returned by accept() does not inherit file status flags".
     fd::open(number, Socket::accepted(domain, held.socket.origin, options, stream), flags & libc::SOCK_NONBLOCK != 0);
     let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
@@ -405,7 +405,7 @@ fn start_connect(
         stream.close(Some(Duration::ZERO), false);
         return Err(ConnectFailure::Limit(errno));
     }
-    stream.set_keep_alive(options.keep_alive());
+    stream.adopt(options);
     Ok(stream)
 }
 

@@ -91,6 +91,8 @@ pub struct Engine {
     write_shut: bool,
     /// Writes that found no room for all, modulo 2^32.
     blocked: u32,
+    /// Bytes that the program has handed over, and taken.
+    moved: (u64, u64),
 }
 
 impl Engine {
@@ -127,12 +129,29 @@ impl Engine {
             reset: false,
             write_shut: false,
             blocked: 0,
+            moved: (0, 0),
         })
     }
 
     /// The protocol machine.
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Bytes that the program has handed over, and taken.
+    pub fn moved(&self) -> (u64, u64) {
+        self.moved
+    }
+
+    /// Counts bytes that the program has handed over, and taken.
+    #[inline]
+    pub fn note_moved(&mut self, sent: usize, received: usize) {
+        self.moved = (self.moved.0.wrapping_add(sent as u64), self.moved.1.wrapping_add(received as u64));
+    }
+
+    /// Bytes that the receive area has room for.
+    pub fn receive_space(&self) -> u32 {
+        self.endpoint.exposed().receive.length
     }
 
     /// The endpoint.

@@ -123,6 +123,11 @@ impl Receiver {
         self.arrivals
     }
 
+    /// The peer may send nothing more: neither room nor a message is left to it.
+    pub(super) fn is_full(&self) -> bool {
+        self.room == 0 || self.credit.left() == 0
+    }
+
     pub(super) fn peek_at(&self, skip: u32) -> Option<(u32, u32)> {
         let left = self.readable.checked_sub(skip).filter(|left| *left > 0)?;
         let at = self.wrap(self.read_at, skip);

@@ -30,7 +30,9 @@ impl Stream {
     #[inline(always)]
     fn receive_as(&self, into: &mut [IoSliceMut<'_>], peek: bool, wait_all: bool, blocking: Blocking) -> Result<usize> {
         let wanted = total(into);
-        let enough = |done: usize| if wait_all { done == wanted } else { done > 0 };
+        // recv(2), MSG_WAITALL; socket(7), SO_RCVLOWAT: what is there is taken, and then waited for more.
+        let least = if wait_all { wanted } else { wanted.min(self.receive_low() as usize) };
+        let enough = |done: usize| done >= least;
         match self.receive_now(into, 0, wanted, peek)? {
             None => Ok(0),
             Some(done) if enough(done) && done > 0 => Ok(done),
@@ -110,6 +112,7 @@ impl Stream {
         if count > 0 {
             engine.transmit();
             if !peek {
+                engine.note_moved(0, count);
                 account::received(engine.kind(), count);
             }
             self.hand_over(state);
@@ -242,6 +245,7 @@ impl Stream {
             self.sleepers.wake(changed);
         }
         if count > 0 {
+            engine.note_moved(count, 0);
             account::sent(engine.kind(), count);
         }
         if done + count < wanted {

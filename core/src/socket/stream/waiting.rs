@@ -238,7 +238,7 @@ impl Stream {
         let mut state = self.state.lock()?;
         self.pump(&mut state);
         self.hand_over(&state);
-        Ok(state.readiness())
+        Ok(state.readiness(self.receive_low()))
     }
 
     /// What a watcher sees (see [`Watcher`](crate::socket::wait::Watcher)).
@@ -255,7 +255,7 @@ impl Stream {
         self.pump(&mut state);
         self.hand_over(&state);
         let (arrivals, blocked) = state.engine.as_ref().map_or((0, 0), |engine| (engine.connection().arrivals(), engine.blocked()));
-        Ok(Seen { readiness: state.readiness(), arrivals, blocked })
+        Ok(Seen { readiness: state.readiness(self.receive_low()), arrivals, blocked })
     }
 
     /// Whether the peer waits on the caller's processor, if that is known; the peer learns where the caller does.
@@ -270,6 +270,6 @@ impl Stream {
             engine.arm();
         }
         self.pump_before_sleep(&mut state, waiter);
-        Ok(state.readiness())
+        Ok(state.readiness(self.receive_low()))
     }
 }
