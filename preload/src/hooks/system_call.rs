@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use libc::{c_int, c_long, nfds_t, timespec};
+use rsocket::capi::boundary;
 
 use super::{descriptor, epoll, io, option, poll, real, seek, select, socket, splice};
 use crate::guard::{fresh, ours, ours_or_own, ours_polled, ours_selected};
@@ -231,12 +232,13 @@ unsafe fn waiting(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
         }
         _ => return None,
     };
-    // "The Linux ppoll() system call modifies its tmo_p argument" (ppoll(2); so does pselect6).
-    if let (result, Some(timeout)) = result {
+    // "The Linux ppoll() system call modifies its tmo_p argument" (ppoll(2); so does pselect6), unless it is wrong.
+    let (result, timeout) = result;
+    let waited = result >= 0 || boundary::errno() == libc::EINTR;
+    if let Some(timeout) = timeout.filter(|_| waited) {
         left(timeout, start);
-        return Some(c_long::from(result));
     }
-    Some(c_long::from(result.0))
+    Some(c_long::from(result))
 }
 
 /// What is left of a time-out that began then.
