@@ -43,6 +43,19 @@ int main(int argc, char **argv) {
 	close(server);
 	a_file("after fclose", number);
 
+	say("-- mkstemp");
+	int second = dup(both.client);
+	stream = fdopen(second, "w");
+	fclose(stream);
+	char temporary[] = "/tmp/stale-XXXXXX";
+	int file = (int)must("mkstemp", mkstemp(temporary));
+	say("the number came back: %s", yes_no(file == second));
+	report("write", write(file, "file", 4));
+	report("pread", pread(file, text, 4, 0));
+	report("lseek", lseek(file, 1, SEEK_SET));
+	report("close", close(file));
+	unlink(temporary);
+
 	say("-- the resolver");
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
 	int good = 0;

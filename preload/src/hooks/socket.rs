@@ -17,6 +17,8 @@ hooks! {
         = ours(fd) => boundary::listen(fd, backlog);
     fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int
         = ours(fd) => boundary::connect(fd, address, length);
+    fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int
+        = ours(fd) => boundary::connect(fd, address, length);
     fn shutdown(fd: c_int, how: c_int) -> c_int
         = ours(fd) => descriptor::shutdown(fd, how);
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int
