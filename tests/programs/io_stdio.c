@@ -42,6 +42,22 @@ static void of_its_own(void) {
 	note("closed: %s\n", fcntl(fd, F_GETFD) < 0 ? strerrorname_np(errno) : "no");
 }
 
+static void before_connect(void) {
+	note("-- fdopen before connect\n");
+	int listener = new_listener(0, 4);
+	struct pair early = {.client = new_socket(0)};
+	FILE *stream = fdopen(early.client, "r+");
+	must("connect", connect_to(early.client, name_of(listener)));
+	early.server = (int)must("accept", accept(listener, NULL, NULL));
+	note("fprintf: %d\n", fprintf(stream, "early"));
+	note("fflush: %d\n", fflush(stream));
+	note("recv: %zd\n", recv(early.server, text, 5, MSG_WAITALL));
+	note("fclose: %d\n", fclose(stream));
+	note("the end: %zd\n", recv(early.server, text, 5, 0));
+	close(early.server);
+	close(listener);
+}
+
 static void by_number(void) {
 	note("-- dprintf\n");
 	note("%d\n", dprintf(both.client, "%s %d %c %.3f %ld %s|", "text", -7, 'x', 1.0 / 3, 1234567890123L, "more"));
@@ -121,6 +137,7 @@ int main(int argc, char **argv) {
 	log_to = dup2(1, 100);
 	both = new_pair();
 	of_its_own();
+	before_connect();
 	by_number();
 	standard();
 	at_the_end();
