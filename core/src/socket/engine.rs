@@ -91,6 +91,12 @@ pub struct Engine {
     write_shut: bool,
     /// Bytes that the program has handed over, and taken.
     moved: (u64, u64),
+    /// Requests that are known to be done.
+    done: u64,
+    /// Somebody looks whether the peer acknowledges: each request is to say that it is done.
+    watched: bool,
+    /// The program has more to send than there was room for.
+    lacks_room: bool,
 }
 
 impl Engine {
@@ -127,6 +133,9 @@ impl Engine {
             reset: false,
             write_shut: false,
             moved: (0, 0),
+            done: 0,
+            watched: false,
+            lacks_room: false,
         })
     }
 
@@ -144,6 +153,30 @@ impl Engine {
     #[inline]
     pub fn note_moved(&mut self, sent: usize, received: usize) {
         self.moved = (self.moved.0.wrapping_add(sent as u64), self.moved.1.wrapping_add(received as u64));
+    }
+
+    /// Whether each request is to say when it is done, see [`Engine::progress`].
+    pub fn watch(&mut self, on: bool) {
+        self.watched = on;
+        self.connection.set_signal_all(on);
+    }
+
+    /// What moves on as long as the peer takes what it is sent: bytes handed over and requests done.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.moved.0, self.done)
+    }
+
+    /// Notes whether there was room for all that the program wanted to send.
+    #[inline]
+    pub fn note_room(&mut self, lacking: bool) {
+        if self.watched {
+            self.lacks_room = lacking;
+        }
+    }
+
+    /// Whether something is under way that the peer has not acknowledged, or waits for room there.
+    pub fn waits_for_peer(&self) -> bool {
+        self.connection.outstanding() > 0 || (self.lacks_room && self.connection.can_write() && self.connection.writable() == 0)
     }
 
     /// Bytes that the receive area has room for.
@@ -292,6 +325,7 @@ impl Engine {
         match completion {
             Completion::Sent { id } => {
                 self.connection.sent(*id);
+                self.done = self.done.wrapping_add(1);
                 Interest::WRITE
             }
             Completion::Received { message } => self.received(*message),

@@ -218,6 +218,7 @@ impl Stream {
             engine.note_moved(count, 0);
             account::sent(engine.kind(), count);
         }
+        engine.note_room(done + count < wanted);
         self.hand_over(state);
         Ok(count)
     }
