@@ -17,11 +17,16 @@ pub const NO_DATA: &[&str] = &[
     "option_lengths",
     "option_states",
     "socket_abort",
+    "socket_connect_time",
     "socket_errors",
+    "socket_family",
     "socket_names",
     "socket_refused",
     "socket_shared_listener",
 ];
+
+/// Those that choose their addresses themselves, on the loopback.
+pub const ON_LOOPBACK: &[&str] = &["socket_mapped", "socket_two_families"];
 
 /// The programs that `RSOCKET_TEST_PROGRAMS` takes; all of them without it.
 pub fn programs() -> Vec<String> {

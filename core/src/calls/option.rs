@@ -154,10 +154,9 @@ fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => options.set_send_timeout(time(value)),
         (libc::SOL_SOCKET, libc::SO_LINGER) => options.set_linger(linger(value)),
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE)
-        | (
-            libc::IPPROTO_TCP,
-            libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT,
-        ) => set_patience(held, level, name, integer(value).unwrap_or(0)),
+        | (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT) => {
+            set_patience(held, level, name, integer(value).unwrap_or(0))
+        }
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if held.socket.role() != Role::Stream => {
             options.set_segment(integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(0));
         }

@@ -120,12 +120,7 @@ impl Options {
     pub fn inherit(&self) -> (Options, Vec<Setting>) {
         let kept = self.kept();
         let settings = kept.inherited.clone();
-        let copy = Kept {
-            sizes: kept.sizes,
-            linger: kept.linger,
-            patience: kept.patience,
-            inherited: settings.clone(),
-        };
+        let copy = Kept { sizes: kept.sizes, linger: kept.linger, patience: kept.patience, inherited: settings.clone() };
         let options = Options {
             kept: Mutex::new(copy),
             receive_timeout: AtomicU64::new(self.receive_timeout.load(Ordering::Relaxed)),

@@ -12,7 +12,10 @@ use super::{
 use crate::{
     error::Errno,
     fabric::sim::{Settings, Timing},
-    socket::{readiness::Readiness, stream::{Blocking, care::Patience}},
+    socket::{
+        readiness::Readiness,
+        stream::{Blocking, care::Patience},
+    },
 };
 
 /// Longer than retries and the time that a close may take.
