@@ -16,6 +16,7 @@ pub const NO_DATA: &[&str] = &[
     "option_inherit",
     "option_lengths",
     "option_states",
+    "select_all_states",
     "socket_abort",
     "socket_connect_time",
     "socket_errors",
