@@ -7,7 +7,7 @@ use std::fs;
 
 use super::programs::repository;
 
-const FAMILIES: [&str; 7] = ["socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_"];
+const FAMILIES: [&str; 8] = ["epoll_", "socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_"];
 
 /// Those that make no connection over a fabric which lives, or end without a byte of data.
 pub const NO_DATA: &[&str] = &[

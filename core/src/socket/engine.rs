@@ -90,6 +90,8 @@ pub struct Engine {
     reset: bool,
     /// shutdown(SHUT_WR) was called.
     write_shut: bool,
+    /// Writes that found no room for all, modulo 2^32.
+    blocked: u32,
     /// Bytes that the program has handed over, and taken.
     moved: (u64, u64),
     /// Requests that are known to be done.
@@ -133,6 +135,7 @@ impl Engine {
             completions: [Completion::Sent { id: 0 }; POLL_BATCH],
             reset: false,
             write_shut: false,
+            blocked: 0,
             moved: (0, 0),
             done: 0,
             watched: false,
@@ -476,6 +479,17 @@ impl Engine {
     fn post_failed(&mut self, errno: Errno) {
         log_info!("posting to {} failed: {errno}", self.endpoint.peer_addr());
         self.reset(Errno::CONNRESET);
+    }
+
+    /// A write has found no room for all that it had.
+    #[cold]
+    pub fn note_blocked(&mut self) {
+        self.blocked = self.blocked.wrapping_add(1);
+    }
+
+    /// How often a write has found no room for all that it had, modulo 2^32: room that comes after that is news.
+    pub fn blocked(&self) -> u32 {
+        self.blocked
     }
 
     /// Whether a read finds the end of file once the queued bytes are taken.

@@ -8,11 +8,12 @@ pub mod listener;
 pub mod options;
 pub mod readiness;
 pub mod runtime;
-mod spin;
+pub mod spin;
 pub mod stream;
 #[cfg(test)]
 mod tests;
 pub mod wait;
+mod watchers;
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::{
@@ -24,7 +25,8 @@ use listener::Listener;
 use options::Options;
 use readiness::Readiness;
 use stream::Stream;
-use wait::{Borrowed, Interest};
+use wait::{Borrowed, Interest, Watcher};
+use watchers::Watchers;
 
 use crate::error::Result;
 
@@ -63,6 +65,7 @@ pub struct Socket {
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
     connect_turn: Mutex<()>,
+    watchers: Watchers,
 }
 
 /// What a poller learns in one look.
@@ -91,6 +94,7 @@ impl Socket {
             stream: OnceLock::new(),
             listener: OnceLock::new(),
             connect_turn: Mutex::new(()),
+            watchers: Watchers::default(),
         }
     }
 
@@ -125,6 +129,7 @@ impl Socket {
     pub fn become_stream(&self, stream: Arc<Stream>) {
         if self.stream.set(stream).is_ok() {
             self.set_role(Role::Stream);
+            self.watchers.tell(|watcher| watcher.became(self));
         }
     }
 
@@ -132,12 +137,14 @@ impl Socket {
     pub fn become_listener(&self, listener: Arc<Listener>) {
         if self.listener.set(listener).is_ok() {
             self.set_role(Role::Listener);
+            self.watchers.tell(|watcher| watcher.became(self));
         }
     }
 
     /// Leaves it to the kernel for good.
     pub fn become_kernel(&self) {
         self.set_role(Role::Kernel);
+        self.watchers.tell(|watcher| watcher.became(self));
     }
 
     /// The stream, if it is one now.
@@ -231,8 +238,19 @@ impl Socket {
         }
     }
 
+    /// Somebody wants to know of all that happens to it, and of what it becomes: see [`Watcher`].
+    pub fn watch(&self, watcher: &Arc<dyn Watcher>) {
+        self.watchers.add(watcher);
+    }
+
+    /// One of its numbers is closed, others are not.
+    pub fn number_closed(&self, fd: RawFd) {
+        self.watchers.tell(|watcher| watcher.number_closed(fd));
+    }
+
     /// The last descriptor is closed.
     pub fn close(&self, blocking: bool) {
+        self.watchers.tell(|watcher| watcher.closed());
         if let Some(stream) = self.stream() {
             stream.close(self.options.linger(), blocking);
         }

@@ -9,6 +9,8 @@ pub mod info;
 mod transfer;
 mod waiting;
 
+pub use waiting::{See, Seen};
+
 use core::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering},

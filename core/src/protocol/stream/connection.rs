@@ -177,6 +177,11 @@ impl Connection {
         self.receiver.readable()
     }
 
+    /// Messages with data that have arrived in all, modulo 2^32: who has seen this number has seen that data.
+    pub fn arrivals(&self) -> u32 {
+        self.receiver.arrivals()
+    }
+
     /// Whether the peer can send nothing until bytes are read.
     pub fn receives_no_more(&self) -> bool {
         self.receiver.is_full()

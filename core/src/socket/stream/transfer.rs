@@ -152,6 +152,36 @@ impl Stream {
         if done == wanted { Ok(done) } else { self.send_rest(from, done, wanted, blocking) }
     }
 
+    /// What can be sent at once, in one message, waiting until that is something. The errors are those that send would give; where there is
+    /// neither, as after the peer's end, send knows what to do.
+    pub fn room(&self, blocking: Blocking) -> Result<usize> {
+        loop {
+            if let Some(room) = self.room_now()? {
+                return Ok(room);
+            }
+            self.wait(Interest::WRITE, blocking, true, State::can_send)?;
+        }
+    }
+
+    fn room_now(&self) -> Result<Option<usize>> {
+        let mut guard = self.state.lock()?;
+        let state = &mut *guard;
+        if !state.may_transfer()? {
+            return Ok(None);
+        }
+        self.pump(state);
+        let Some(engine) = state.engine.as_mut() else { return Err(Errno::PIPE) };
+        if let Some(error) = engine.take_error() {
+            return Err(error);
+        }
+        let connection = engine.connection();
+        match (connection.can_write(), engine.write_shut()) {
+            (true, _) => Ok(Some(connection.writable() as usize).filter(|room| *room > 0)),
+            (false, true) => Err(Errno::PIPE),
+            (false, false) => Ok(Some(usize::MAX)),
+        }
+    }
+
     #[cold]
     fn wait_until_connected(&self, blocking: Blocking) -> Result<()> {
         let stands = |state: &State| state.phase != Phase::Connecting;
@@ -219,6 +249,9 @@ impl Stream {
             account::sent(engine.kind(), count);
         }
         engine.note_room(done + count < wanted);
+        if done + count < wanted {
+            engine.note_blocked();
+        }
         self.hand_over(state);
         Ok(count)
     }
