@@ -324,7 +324,11 @@ impl Stream {
         const SYN_SENT: u8 = 2;
         const FIN_WAIT2: u8 = 5;
         const CLOSE_WAIT: u8 = 8;
-        let Ok(state) = self.state.lock() else { return ESTABLISHED };
+        let Ok(mut state) = self.state.lock() else { return ESTABLISHED };
+        // A reset, or the peer's end, may have come since anybody looked.
+        if state.phase == Phase::Up {
+            self.pump(&mut state);
+        }
         match (state.phase, &state.engine) {
             (Phase::Connecting, _) => SYN_SENT,
             (Phase::Up, Some(engine)) if engine.is_over() => CLOSE,

@@ -317,6 +317,24 @@ fn receives_that_are_taken_back() {
     }
 }
 
+/// The thread that watches channels need not have run.
+#[test]
+fn an_end_is_seen_behind_all_that_was_sent() {
+    let shm = Shm::open().unwrap();
+    let (channel, _own, mut endpoint) = met_by(&shm);
+    let other = rogue::hear(&channel).unwrap();
+    assert_eq!(completion(&mut *endpoint), None);
+    for number in 1..=3 {
+        other.mapped.put(other.mapped.entry(number), number, 7);
+    }
+    other.mapped.set(rogue::ENDED, 1);
+    let mut completions = [Completion::Sent { id: 0 }; 16];
+    assert_eq!(endpoint.poll(&mut completions), 4);
+    assert_eq!(completions[..3], [Completion::Received { message: 7 }; 3]);
+    assert_eq!(completions[3], Completion::Failed(TransportError::Flushed));
+    assert_eq!(completion(&mut *endpoint), None);
+}
+
 #[test]
 fn rings_without_end() {
     let shm = Shm::open().unwrap();
