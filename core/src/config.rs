@@ -49,6 +49,9 @@ const WAKE_UP: RangeInclusive<u64> = 0..=86_400_000;
 /// Connect deadline, at most an hour, in milliseconds.
 const DEADLINE: RangeInclusive<u64> = 1..=3_600_000;
 
+/// Events that an epoll set may give at once.
+const EVENTS: RangeInclusive<u64> = 1..=1 << 20;
+
 /// No and yes.
 const FLAG: RangeInclusive<u64> = 0..=1;
 
@@ -73,6 +76,8 @@ pub struct Defaults {
     pub polling_time: Duration,
     /// The longest sleep without a look, a safeguard (`wake_up_interval`, milliseconds; 0 or no file: none).
     pub wake_up_interval: Option<Duration>,
+    /// How many events one epoll_wait gives at most, however many the program has room for (`max_events`; no file: as many).
+    pub max_events: Option<usize>,
     /// How long a client waits for an answer over a fabric before the kernel connects (`RSOCKET_CONNECT_DEADLINE`, milliseconds).
     pub connect_deadline: Duration,
     /// Which fabrics connections may take (`RSOCKET_FABRIC`, a list of `shm`, `verbs` and `kernel`).
@@ -95,6 +100,7 @@ impl Default for Defaults {
             iomap_entries: 0,
             polling_time: Duration::from_micros(10),
             wake_up_interval: None,
+            max_events: None,
             connect_deadline: Duration::from_millis(300),
             fabrics: FabricChoice::default(),
             shm_any_uid: false,
@@ -117,6 +123,7 @@ impl Defaults {
             iomap_entries: scalable(source.number("iomap_size", &IOMAP, built_in.iomap_entries)),
             polling_time: source.file("polling_time", &POLLING).map_or(built_in.polling_time, Duration::from_micros),
             wake_up_interval: source.file("wake_up_interval", &WAKE_UP).filter(|ms| *ms > 0).map(Duration::from_millis),
+            max_events: source.file("max_events", &EVENTS).and_then(|most| usize::try_from(most).ok()),
             connect_deadline: source
                 .variable("RSOCKET_CONNECT_DEADLINE", &DEADLINE)
                 .map_or(built_in.connect_deadline, Duration::from_millis),

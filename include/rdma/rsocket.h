@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 #include <sys/time.h>
 #include <sys/select.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <errno.h>
 #include <poll.h>
@@ -177,6 +178,21 @@ int rselect(int nfds,
             fd_set *writefds,
             fd_set *exceptfds,
             struct timeval *timeout);
+
+/**
+ * epoll_create(2): a set of rsockets and any other descriptors. `size` is greater than zero, and not looked at otherwise.
+ */
+int repoll_create(int size);
+
+/**
+ * epoll_ctl(2) with a set of [`repoll_create`].
+ */
+int repoll_ctl(int repfd, int op, int fd, struct epoll_event *event);
+
+/**
+ * epoll_wait(2) in a set of [`repoll_create`].
+ */
+int repoll_wait(int repfd, struct epoll_event *events, int maxevents, int timeout);
 
 /**
  * setsockopt(2).

@@ -34,6 +34,8 @@ symbols! {
     read readv recv recvfrom recvmsg recvmmsg __read_chk __recv_chk __recvfrom_chk
     write writev send sendto sendmsg sendmmsg sendfile sendfile64
     preadv2 preadv64v2 pwritev2 pwritev64v2
+    // splice
+    splice
     // seek
     pread pread64 __pread_chk __pread64_chk preadv preadv64 pwrite pwrite64 pwritev pwritev64 lseek lseek64
     // poll, select
@@ -42,9 +44,11 @@ symbols! {
     close dup dup2 dup3 fcntl fcntl64 ioctl close_range closefrom
     // stream
     fclose fdopen
+    // epoll
+    epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
     // creator
     open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64
-    pipe pipe2 socketpair eventfd epoll_create epoll_create1 epoll_ctl timerfd_create signalfd memfd_create inotify_init inotify_init1
+    pipe pipe2 socketpair eventfd timerfd_create signalfd memfd_create inotify_init inotify_init1
     // system_call
     syscall
 }

@@ -45,7 +45,8 @@ pub fn artefact(name: &str) -> PathBuf {
 }
 
 /// Compiles `tests/programs/NAME.c` into `target/test-programs/NAME` unless that is up to date, and returns its path. Libraries to link
-/// stand in the source, in a line `// libs: -lrdmacm -libverbs`. Tests may call it at the same time.
+/// stand in the source, in a line `// libs: -lrdmacm -libverbs`, and what else gcc is to be told in a line `// flags: -D_FORTIFY_SOURCE=2`.
+/// Tests may call it at the same time.
 #[track_caller]
 pub fn build_c_program(name: &str) -> PathBuf {
     static SERIAL: AtomicUsize = AtomicUsize::new(0);
@@ -57,6 +58,7 @@ pub fn build_c_program(name: &str) -> PathBuf {
     fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let program = folder.join(name);
 
+    let line = |of: &str| text.lines().find_map(|line| line.trim().strip_prefix(of)).unwrap_or_default().split_whitespace();
     let headers = fs::read_dir(&sources).into_iter().flatten().flatten().map(|entry| entry.path());
     let headers = headers.filter(|path| path.extension().is_some_and(|e| e == "h"));
     let newest = headers.chain([source.clone()]).filter_map(|path| modified(&path)).max();
@@ -64,13 +66,14 @@ pub fn build_c_program(name: &str) -> PathBuf {
         return program;
     }
 
-    let libs = text.lines().find_map(|line| line.trim().strip_prefix("// libs:")).unwrap_or_default();
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let unfinished = folder.join(format!("{name}.{}.{serial}", std::process::id()));
     let gcc = Command::new("gcc")
-        .args(["-O2", "-g", "-Wall", "-Wextra", "-pthread", "-o"])
+        .args(["-O2", "-g", "-Wall", "-Wextra", "-pthread"])
+        .args(line("// flags:"))
+        .arg("-o")
         .args([&unfinished, &source])
-        .args(libs.split_whitespace())
+        .args(line("// libs:"))
         .output()
         .unwrap_or_else(|e| panic!("gcc does not start ({e}): run scripts/setup"));
     assert!(gcc.status.success(), "gcc refuses {}:\n{}", source.display(), String::from_utf8_lossy(&gcc.stderr));

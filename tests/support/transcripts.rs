@@ -7,11 +7,21 @@ use std::fs;
 
 use super::programs::repository;
 
-const FAMILIES: [&str; 7] = ["socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_"];
+const FAMILIES: [&str; 8] = ["epoll_", "socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_"];
 
 /// Those that make no connection over a fabric which lives, or end without a byte of data.
-pub const NO_DATA: [&str; 7] =
-    ["descriptor_stat", "option_inherit", "socket_abort", "socket_errors", "socket_names", "socket_refused", "socket_shared_listener"];
+pub const NO_DATA: &[&str] = &[
+    "descriptor_stat",
+    "descriptor_states",
+    "option_inherit",
+    "option_lengths",
+    "option_states",
+    "socket_abort",
+    "socket_errors",
+    "socket_names",
+    "socket_refused",
+    "socket_shared_listener",
+];
 
 /// The programs that `RSOCKET_TEST_PROGRAMS` takes; all of them without it.
 pub fn programs() -> Vec<String> {

@@ -5,7 +5,7 @@ use rustix::fd::{IntoRawFd, RawFd};
 use super::{Route, ours};
 use crate::{
     error::Errno,
-    fd,
+    fd::{self, Shared},
     socket::{runtime, wait},
     stats,
     sys::{clock, descriptor},
@@ -34,9 +34,14 @@ pub fn forget(fd: RawFd) {
     fd::forget(fd);
 }
 
+/// What a duplicate of this number is one of, unless the kernel alone has it.
+fn shared(fd: RawFd) -> Option<Shared> {
+    ours(fd).map(Shared::Socket).or_else(|| fd::get_set(fd).map(Shared::Set))
+}
+
 /// dup(2) and fcntl(F_DUPFD, F_DUPFD_CLOEXEC): the lowest free number from `least`.
 pub fn dup_from(fd: RawFd, least: i32, close_on_exec: bool) -> Route<RawFd> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = shared(fd) else { return Route::Kernel };
     let Some(kernel) = descriptor::borrow(fd) else { return Route::Kernel };
     let Ok(least) = u32::try_from(least) else { return Route::err(Errno::INVAL) };
     let least = RawFd::try_from(least).unwrap_or(RawFd::MAX);
@@ -46,7 +51,7 @@ pub fn dup_from(fd: RawFd, least: i32, close_on_exec: bool) -> Route<RawFd> {
             rustix::io::fcntl_setfd(&copy, rustix::io::FdFlags::empty())?;
         }
         let number = copy.into_raw_fd();
-        fd::share(&held, number);
+        held.share(number);
         Ok(number)
     })
     .into()
@@ -54,7 +59,7 @@ pub fn dup_from(fd: RawFd, least: i32, close_on_exec: bool) -> Route<RawFd> {
 
 /// dup2(2), dup3(2) where `old` or `new` is ours: `flags` is 0 or O_CLOEXEC. (dup2 of a number to itself and dup3's EINVAL are decided here: `dup3` says which call it was.)
 pub fn dup_to(old: RawFd, new: RawFd, flags: i32, dup3: bool) -> Route<RawFd> {
-    let held = ours(old);
+    let held = shared(old);
     if held.is_none() && !is_ours(new) {
         return Route::Kernel;
     }
@@ -71,7 +76,7 @@ pub fn dup_to(old: RawFd, new: RawFd, flags: i32, dup3: bool) -> Route<RawFd> {
     }
     forget(new);
     if let Some(held) = held {
-        fd::share(&held, new);
+        held.share(new);
     }
     Route::ok(new)
 }

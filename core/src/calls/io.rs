@@ -15,7 +15,7 @@ use crate::{
     sys::{clock, signals},
 };
 
-fn blocking(held: &Held, flags: i32, timeout: impl FnOnce() -> Option<Duration>) -> Blocking {
+pub(super) fn blocking(held: &Held, flags: i32, timeout: impl FnOnce() -> Option<Duration>) -> Blocking {
     if flags & libc::MSG_DONTWAIT != 0 || held.is_nonblocking() {
         return Blocking::Never;
     }
@@ -33,7 +33,7 @@ fn no_stream<T>(fd: RawFd, held: &Held) -> Route<T> {
 }
 
 /// A stream that the kernel has taken over in the meantime answers ENOTCONN: then the kernel is to be asked.
-fn route<T>(stream: &Stream, result: crate::error::Result<T>) -> Route<T> {
+pub(super) fn route<T>(stream: &Stream, result: crate::error::Result<T>) -> Route<T> {
     match result {
         Err(Errno::NOTCONN) if stream.phase() == Phase::Kernel => Route::Kernel,
         result => result.into(),

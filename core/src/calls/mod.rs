@@ -12,6 +12,7 @@ pub mod option;
 pub mod poll;
 pub mod select;
 pub mod socket;
+pub mod splice;
 
 use std::os::fd::RawFd;
 

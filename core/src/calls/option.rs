@@ -1,16 +1,23 @@
 //! getsockopt and setsockopt. The kernel's socket keeps and checks every option (DESIGN: D1); what a fabric needs to know is
 //! noted besides.
 
-use core::time::Duration;
+mod info;
+
+use core::{ops::RangeInclusive, time::Duration};
 use std::os::fd::RawFd;
+
+use smallvec::SmallVec;
 
 use super::{Route, ours};
 use crate::{
     error::{Errno, Result},
     fd::Held,
-    socket::{Role, engine::Sizes, stream::Stream},
+    socket::{Role, engine::Sizes, options::Options},
     sys::sockopt,
 };
+
+/// An option's value, most of which are ints.
+pub type Value = SmallVec<[u8; 8]>;
 
 /// The level of the options that only rsockets have.
 pub const SOL_RDMA: i32 = 0x10000;
@@ -24,49 +31,34 @@ pub const RDMA_INLINE: i32 = 2;
 pub const RDMA_IOMAPSIZE: i32 = 3;
 
 /// Bounds of the queue sizes.
-const QUEUE: core::ops::RangeInclusive<u32> = 16..=65534;
+const QUEUE: RangeInclusive<u32> = 16..=65534;
 /// Largest buffer, in bytes.
 const BUFFER_MOST: u32 = 1 << 30;
 /// Smallest buffer, in bytes (socket(7): the doubled minimum of SO_RCVBUF is 256).
 const BUFFER_LEAST: u32 = 256;
 
-/// getsockopt(2): writes the value into `out` (cut to its length) and gives the length written, in bytes.
-pub fn getsockopt(fd: RawFd, level: i32, name: i32, out: &mut [u8]) -> Route<usize> {
+/// getsockopt(2): the value, uncut. Whatever the kernel's socket knows itself is the kernel's to answer.
+pub fn getsockopt(fd: RawFd, level: i32, name: i32) -> Route<Value> {
     let Some(held) = ours(fd) else { return Route::Kernel };
+    if level == SOL_RDMA {
+        return rdma_value(&held, name).map(int).into();
+    }
+    if let (libc::SOL_SOCKET, libc::SO_ACCEPTCONN, Some(listener)) = (level, name, held.socket.listener()) {
+        return Route::ok(int(i32::from(!listener.is_closed())));
+    }
+    let Some(stream) = held.socket.stream() else { return Route::Kernel };
     match (level, name) {
-        (SOL_RDMA, _) => rdma_value(&held, name).map(|value| put(out, value)).into(),
-        (libc::SOL_SOCKET, libc::SO_ERROR) => {
-            let Some(stream) = held.socket.stream() else { return Route::Kernel };
-            stream.take_error().map(|error| put(out, error.map_or(0, Errno::raw_os_error))).into()
-        }
-        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => match held.socket.listener() {
-            Some(listener) => Route::ok(put(out, i32::from(!listener.is_closed()))),
-            None => Route::Kernel,
-        },
-        (libc::IPPROTO_TCP, libc::TCP_INFO) => {
-            let Some(stream) = held.socket.stream() else { return Route::Kernel };
-            tcp_info(fd, stream, out).into()
-        }
+        (libc::SOL_SOCKET, libc::SO_ERROR) => stream.take_error().map(|error| int(error.map_or(0, Errno::raw_os_error))).into(),
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => info::tcp_info(fd, &held, stream).into(),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => info::segment(&held, stream),
+        (libc::IPPROTO_IP, libc::IP_MTU) => info::mtu(stream),
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU) if held.socket.domain == libc::AF_INET6 => info::mtu(stream),
         _ => Route::Kernel,
     }
 }
 
-/// tcp(7): TCP_INFO. The kernel's socket fills the structure in, and knows all but the state, its first byte.
-fn tcp_info(fd: RawFd, stream: &Stream, out: &mut [u8]) -> Result<usize> {
-    let length = sockopt::get(fd, libc::IPPROTO_TCP, libc::TCP_INFO, out)?;
-    if let Some(state) = out.first_mut() {
-        *state = stream.tcp_state();
-    }
-    Ok(length)
-}
-
-fn put(out: &mut [u8], value: i32) -> usize {
-    let bytes = value.to_ne_bytes();
-    let len = bytes.len().min(out.len());
-    for (to, from) in out.iter_mut().zip(bytes) {
-        *to = from;
-    }
-    len
+fn int(value: i32) -> Value {
+    Value::from_slice(&value.to_ne_bytes())
 }
 
 fn rdma_value(held: &Held, name: i32) -> Result<i32> {
@@ -81,19 +73,48 @@ fn rdma_value(held: &Held, name: i32) -> Result<i32> {
     Ok(i32::try_from(value).unwrap_or(i32::MAX))
 }
 
-/// setsockopt(2).
-pub fn setsockopt(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Route<()> {
+/// setsockopt(2): `kernel` makes the call on the kernel's socket, `read` gives the value, up to so many bytes.
+pub fn setsockopt<'a>(
+    fd: RawFd,
+    level: i32,
+    name: i32,
+    kernel: impl FnOnce() -> Result<()>,
+    read: impl Fn(usize) -> Result<&'a [u8]>,
+) -> Route<()> {
     let Some(held) = ours(fd) else { return Route::Kernel };
     if level == SOL_RDMA {
-        return set_rdma(&held, name, value).into();
+        return read(size_of::<i32>()).and_then(|value| set_rdma(&held, name, value)).into();
     }
-    // The kernel checks value and length, and getsockopt shows what it has made of them.
-    if let Err(errno) = sockopt::set(fd, level, name, value) {
+    if let Err(errno) = fits_state(&held, level, name, || read(size_of::<i32>()).map(integer)) {
         return Route::err(errno);
     }
+    // The kernel checks value and length, and getsockopt shows what it has made of them.
+    if let Err(errno) = kernel() {
+        return Route::err(errno);
+    }
+    let Ok(value) = read(Options::length(level, name)) else { return Route::ok(()) };
     held.socket.options.remember(level, name, value);
     note(fd, &held, level, name, value);
     Route::ok(())
+}
+
+/// What the kernel's socket would take, which knows of no connection, and TCP does not in a socket that has one.
+fn fits_state(held: &Held, level: i32, name: i32, value: impl Fn() -> Result<Option<i32>>) -> Result<()> {
+    let Some(stream) = held.socket.stream() else { return Ok(()) };
+    let refused = match (level, name) {
+        // tcp(7): these are about the way a connection begins; and a window that is clamped to nothing would be one's last.
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT) => !stream.is_over(),
+        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => value()? == Some(0) && !stream.is_over(),
+        // ipv6(7): the address is bound.
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => held.socket.domain == libc::AF_INET6,
+        _ => false,
+    };
+    match (refused, level) {
+        (false, _) => Ok(()),
+        // The one that looks at the socket before it looks at the value.
+        (true, libc::IPPROTO_IPV6) => Err(Errno::INVAL),
+        (true, _) => value().and(Err(Errno::INVAL)),
+    }
 }
 
 fn integer(value: &[u8]) -> Option<i32> {
@@ -135,6 +156,18 @@ fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => options.set_keep_alive(integer(value).unwrap_or(0) != 0),
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
             options.set_keep_alive_idle(integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(1))
+        }
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if held.socket.role() != Role::Stream => {
+            options.set_segment(integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(0));
+        }
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
+            // The kernel limits it to what its buffer may hold.
+            let mut kept = [0; 4];
+            let kept = sockopt::get(fd, level, name, &mut kept).map_or(1, |_| i32::from_ne_bytes(kept));
+            options.set_receive_low(kept);
+            if let Some(stream) = held.socket.stream() {
+                stream.set_receive_low(options.receive_low());
+            }
         }
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             let tos = integer(value).or_else(|| value.first().map(|byte| i32::from(*byte)));

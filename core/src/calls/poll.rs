@@ -1,13 +1,14 @@
 //! poll and ppoll over rsockets and any other descriptors.
 
 use core::time::Duration;
+use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
 use super::{Route, ours};
 pub use crate::sys::ppoll::{PollFd, SignalMask};
 use crate::{
-    fd::{self, Held},
+    fd::{self, Held, HeldSet},
     poll::{self, Entry},
 };
 
@@ -21,17 +22,32 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>, mask: Option<SignalMa
         Some(found) if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) => return Route::ok(found),
         _ => {}
     }
-    let held: SmallVec<[Option<Held>; poll::FEW]> = fds.iter().map(|entry| ours(entry.fd)).collect();
-    let mut entries: SmallVec<[Entry<'_>; poll::FEW]> = fds
-        .iter()
-        .zip(&held)
-        .map(|(entry, held)| Entry { fd: entry.fd, events: entry.events, revents: 0, socket: held.as_ref().map(|held| &held.socket) })
-        .collect();
+    let polled: SmallVec<[Polled; poll::FEW]> = fds.iter().map(|entry| Polled::new(entry.fd)).collect();
+    let mut entries: SmallVec<[Entry<'_>; poll::FEW]> =
+        fds.iter().zip(&polled).map(|(entry, polled)| polled.entry(entry.fd, entry.events)).collect();
     let result = poll::wait(&mut entries, timeout, mask);
     for (to, from) in fds.iter_mut().zip(&entries) {
         to.revents = from.revents;
     }
     result.into()
+}
+
+/// What stands under a polled number, and stays for the time of the call.
+pub(super) struct Polled {
+    held: Option<Held>,
+    set: Option<HeldSet>,
+}
+
+impl Polled {
+    pub(super) fn new(fd: RawFd) -> Self {
+        Polled { held: ours(fd), set: fd::get_set(fd) }
+    }
+
+    pub(super) fn entry(&self, fd: RawFd, events: i16) -> Entry<'_> {
+        let socket = self.held.as_ref().map(|held| &held.socket);
+        let set = self.set.as_ref().map(|held| &*held.set);
+        Entry { fd, events, revents: 0, socket, set }
+    }
 }
 
 /// The first look, entry by entry, which is all that a busy program needs. `None`: the kernel has to be asked about one of them.

@@ -6,10 +6,13 @@ use std::os::fd::RawFd;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI};
 use smallvec::SmallVec;
 
-use super::{Route, ours, poll::SignalMask};
+use super::{
+    Route,
+    poll::{Polled, SignalMask},
+};
 use crate::{
     error::Errno,
-    fd::{self, Held},
+    fd,
     poll::{self, Entry},
     sys::clock,
 };
@@ -55,12 +58,9 @@ pub fn select(count: usize, sets: &mut Sets<'_>, timeout: Option<Duration>, mask
     if !members.iter().any(|(fd, _)| fd::is_ours(*fd)) {
         return Route::Kernel;
     }
-    let held: SmallVec<[Option<Held>; poll::FEW]> = members.iter().map(|(fd, _)| ours(*fd)).collect();
-    let mut entries: SmallVec<[Entry<'_>; poll::FEW]> = members
-        .iter()
-        .zip(&held)
-        .map(|((fd, events), held)| Entry { fd: *fd, events: *events, revents: 0, socket: held.as_ref().map(|held| &held.socket) })
-        .collect();
+    let polled: SmallVec<[Polled; poll::FEW]> = members.iter().map(|(fd, _)| Polled::new(*fd)).collect();
+    let mut entries: SmallVec<[Entry<'_>; poll::FEW]> =
+        members.iter().zip(&polled).map(|((fd, events), polled)| polled.entry(*fd, *events)).collect();
     let start = clock::now();
     if let Err(errno) = poll::wait(&mut entries, timeout, mask) {
         return Route::err(errno);

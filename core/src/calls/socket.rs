@@ -244,7 +244,7 @@ fn hand_out(held: &Held, listener: &Arc<Listener>, stream: Arc<Stream>, flags: i
     for setting in &settings {
         repeat(number, setting);
     }
-    stream.set_keep_alive(options.keep_alive());
+    stream.adopt(&options);
     // accept(2): "on Linux, the new socket returned by accept() does not inherit file status flags".
     fd::open(number, Socket::accepted(domain, held.socket.origin, options, stream), flags & libc::SOCK_NONBLOCK != 0);
     let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
@@ -345,7 +345,7 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
                     return leave_to_kernel(&held);
                 }
                 Ok(stream) => {
-                    held.socket.become_stream(Arc::clone(&stream));
+                    held.socket.stream_begun();
                     Some(stream)
                 }
             }
@@ -400,12 +400,14 @@ fn start_connect(
     };
     let deadline = clock::deadline(clock::now(), Some(patience)).unwrap_or(u64::MAX);
     let fallback = if held.is_nonblocking() { Some(fallback(fd, peer).map_err(ConnectFailure::Limit)?) } else { None };
-    let stream = Stream::connect(service, &request, sizes, deadline, fallback)?;
+    let stream = Stream::connecting(service, &request, sizes, deadline, fallback);
+    held.socket.begin_stream(Arc::clone(&stream));
+    stream.start(&request)?;
     if let Err(errno) = service.run_in_background() {
         stream.close(Some(Duration::ZERO), false);
         return Err(ConnectFailure::Limit(errno));
     }
-    stream.set_keep_alive(options.keep_alive());
+    stream.adopt(options);
     Ok(stream)
 }
 

@@ -5,6 +5,7 @@
 
 pub mod boundary;
 pub mod descriptor;
+pub mod epoll;
 pub mod io;
 pub mod lifecycle;
 pub mod option;

@@ -114,7 +114,7 @@ fn what_cannot_be_read_warns() {
     file.put("file", "");
     let mut warnings = 0;
     assert_eq!(Defaults::load(&file.0.join("file"), &|_| None, &mut |_| warnings += 1), Defaults::default());
-    assert_eq!(warnings, 10);
+    assert_eq!(warnings, 11);
 }
 
 #[test]

@@ -5,9 +5,10 @@
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::os::fd::RawFd;
+use std::{os::fd::RawFd, sync::Arc};
 
 use crate::{
+    poll::set::Set,
     socket::Socket,
     sys::slab::{Pin, Slab},
 };
@@ -23,14 +24,28 @@ pub struct Description {
     numbers: AtomicU32,
 }
 
+/// An epoll set: what dup shares of it.
+pub struct SetDescription {
+    /// The set.
+    pub set: Arc<Set>,
+    numbers: AtomicU32,
+}
+
+/// Set in the slots of epoll sets, whose descriptions are a table of their own.
+const SET: u32 = 1 << 31;
+
 /// 0: not ours. Else the description's index plus 1.
 static SLOTS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 /// No number from here on was ever ours.
 static END: AtomicU32 = AtomicU32::new(0);
 static DESCRIPTIONS: Slab<Description> = Slab::new();
+static SETS: Slab<SetDescription> = Slab::new();
 
 /// A description that stays while this lives.
 pub type Held = Pin<Description>;
+
+/// An epoll set that stays while this lives.
+pub type HeldSet = Pin<SetDescription>;
 
 #[inline(always)]
 fn slot(fd: RawFd) -> Option<&'static AtomicU32> {
@@ -48,7 +63,20 @@ pub fn is_ours(fd: RawFd) -> bool {
 pub fn get(fd: RawFd) -> Option<Held> {
     let slot = slot(fd)?;
     let entry = slot.load(Ordering::Acquire);
+    // The index of a set's slot is beyond the table.
     DESCRIPTIONS.pin(entry.checked_sub(1)?, || slot.load(Ordering::Acquire) == entry)
+}
+
+/// Finds the epoll set of a number.
+#[inline]
+pub fn get_set(fd: RawFd) -> Option<HeldSet> {
+    let slot = slot(fd)?;
+    let entry = slot.load(Ordering::Acquire);
+    SETS.pin(set_index(entry)?, || slot.load(Ordering::Acquire) == entry)
+}
+
+fn set_index(entry: u32) -> Option<u32> {
+    if entry & SET == 0 { None } else { (entry & !SET).checked_sub(1) }
 }
 
 /// Gives a number to a new description. False: too many; the socket is the kernel's.
@@ -57,28 +85,72 @@ pub fn open(fd: RawFd, socket: Socket, nonblocking: bool) -> bool {
     let Some(slot) = slot(fd) else { return false };
     let description = Description { socket, nonblocking: AtomicBool::new(nonblocking), numbers: AtomicU32::new(1) };
     let Ok(index) = DESCRIPTIONS.insert(description) else { return false };
-    enter(fd, slot, index);
+    enter(fd, slot, index + 1);
     true
 }
 
-fn enter(fd: RawFd, slot: &AtomicU32, index: u32) {
+/// Gives a number to a new epoll set. False: too many; the set is the kernel's.
+pub fn open_set(fd: RawFd, set: Arc<Set>) -> bool {
+    forget(fd);
+    let Some(slot) = slot(fd) else { return false };
+    let Ok(index) = SETS.insert(SetDescription { set, numbers: AtomicU32::new(1) }) else { return false };
+    enter(fd, slot, SET | (index + 1));
+    true
+}
+
+fn enter(fd: RawFd, slot: &AtomicU32, entry: u32) {
     END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
-    slot.store(index + 1, Ordering::Release);
+    slot.store(entry, Ordering::Release);
+}
+
+/// What dup gives another number to.
+pub enum Shared {
+    /// A socket.
+    Socket(Held),
+    /// An epoll set.
+    Set(HeldSet),
+}
+
+impl Shared {
+    /// One more number for it.
+    pub fn share(&self, fd: RawFd) {
+        match self {
+            Shared::Socket(held) => share(held, fd),
+            Shared::Set(held) => share_set(held, fd),
+        }
+    }
 }
 
 /// One more number for a description.
-pub fn share(held: &Held, fd: RawFd) {
+fn share(held: &Held, fd: RawFd) {
     forget(fd);
     let Some(slot) = slot(fd) else { return };
     held.numbers.fetch_add(1, Ordering::AcqRel);
-    enter(fd, slot, held.index());
+    enter(fd, slot, held.index() + 1);
 }
 
-/// Takes a number out of the table. With the last one the description is retired and returned.
+/// One more number for an epoll set.
+fn share_set(held: &HeldSet, fd: RawFd) {
+    forget(fd);
+    let Some(slot) = slot(fd) else { return };
+    held.numbers.fetch_add(1, Ordering::AcqRel);
+    enter(fd, slot, SET | (held.index() + 1));
+}
+
+/// Takes a number out of the table. With the last one the description is retired and returned. (A set ends with its last number and
+/// the last wait in it.)
 pub fn remove(fd: RawFd) -> Option<Held> {
     let entry = slot(fd)?.swap(0, Ordering::AcqRel);
+    if let Some(index) = set_index(entry) {
+        let held = SETS.pin(index, || true)?;
+        if held.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            SETS.retire(&held);
+        }
+        return None;
+    }
     let held = DESCRIPTIONS.pin(entry.checked_sub(1)?, || true)?;
     if held.numbers.fetch_sub(1, Ordering::AcqRel) != 1 {
+        held.socket.number_closed(fd);
         return None;
     }
     DESCRIPTIONS.retire(&held);
@@ -94,11 +166,15 @@ pub fn forget(fd: RawFd) {
     }
 }
 
-/// Empties the table without closing anything: in a forked child the sockets are the parent's.
+/// Empties the table without closing anything: in a forked child the sockets are the parent's. Its epoll sets stay known: the kernel may
+/// report there what is meant for the parent.
 pub fn forget_all() {
     for slot in SLOTS.iter().take(END.load(Ordering::Relaxed) as usize) {
-        if slot.load(Ordering::Relaxed) != 0 {
-            slot.store(0, Ordering::Relaxed);
+        let entry = slot.load(Ordering::Relaxed);
+        match set_index(entry) {
+            Some(index) => SETS.pin(index, || true).iter().for_each(|held| held.set.inherit()),
+            None if entry != 0 => slot.store(0, Ordering::Relaxed),
+            None => {}
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The readiness engine behind poll and select: rsockets and kernel descriptors in one wait (DESIGN: D6).
 #![forbid(unsafe_code)]
 
+pub mod set;
+
 use core::time::Duration;
 use std::os::fd::RawFd;
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT};
 use smallvec::SmallVec;
+
+use set::Set;
 
 use crate::{
     config,
@@ -31,6 +35,8 @@ pub struct Entry<'a> {
     pub revents: i16,
     /// The rsocket of that number, `None` for any other descriptor.
     pub socket: Option<&'a Socket>,
+    /// The epoll set of that number, which the kernel shows as it is once that was brought up to date.
+    pub set: Option<&'a Set>,
 }
 
 /// Sets up to this size need no allocation.
@@ -50,7 +56,10 @@ pub fn wait(entries: &mut [Entry<'_>], timeout: Option<Duration>, mask: Option<S
         return look(entries, mask);
     }
     let waiter = wait::waiter();
-    let registered = Registered { waiter: &waiter, sockets: entries.iter().filter_map(|entry| entry.socket).collect() };
+    let sockets = entries.iter().filter_map(|entry| entry.socket).collect();
+    let sets: SmallVec<[&Set; 2]> = entries.iter().filter_map(|entry| entry.set).collect();
+    sets.iter().for_each(|set| set.watch(true));
+    let registered = Registered { waiter: &waiter, sockets, sets };
     for entry in entries.iter() {
         if let Some(socket) = entry.socket {
             socket.add_sleeper(&waiter, interest(entry.events));
@@ -66,6 +75,7 @@ pub fn wait(entries: &mut [Entry<'_>], timeout: Option<Duration>, mask: Option<S
 struct Registered<'a> {
     waiter: &'a Borrowed,
     sockets: SmallVec<[&'a Socket; FEW]>,
+    sets: SmallVec<[&'a Set; 2]>,
 }
 
 impl Drop for Registered<'_> {
@@ -73,6 +83,7 @@ impl Drop for Registered<'_> {
         for socket in &self.sockets {
             socket.remove_sleeper(self.waiter);
         }
+        self.sets.iter().for_each(|set| set.watch(false));
     }
 }
 
@@ -97,6 +108,9 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
         owners.push(None);
         let mut found = 0;
         for entry in entries.iter_mut() {
+            if let Some(set) = entry.set {
+                set.refresh();
+            }
             let Some(socket) = entry.socket else {
                 // Programs poll arrays full of -1, as long as their limit of descriptors; the kernel takes no longer ones.
                 if entry.fd >= 0 {
@@ -159,6 +173,9 @@ fn look(entries: &mut [Entry<'_>], mask: Option<SignalMask>) -> Result<usize> {
     let mut found = 0;
     for (index, entry) in entries.iter_mut().enumerate() {
         entry.revents = 0;
+        if let Some(set) = entry.set {
+            set.refresh();
+        }
         let ask = match entry.socket {
             None => entry.fd >= 0,
             Some(socket) => {

@@ -89,6 +89,10 @@ pub struct Engine {
     reset: bool,
     /// shutdown(SHUT_WR) was called.
     write_shut: bool,
+    /// Writes that found no room for all, modulo 2^32.
+    blocked: u32,
+    /// Bytes that the program has handed over, and taken.
+    moved: (u64, u64),
 }
 
 impl Engine {
@@ -124,12 +128,30 @@ impl Engine {
             completions: [Completion::Sent { id: 0 }; POLL_BATCH],
             reset: false,
             write_shut: false,
+            blocked: 0,
+            moved: (0, 0),
         })
     }
 
     /// The protocol machine.
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Bytes that the program has handed over, and taken.
+    pub fn moved(&self) -> (u64, u64) {
+        self.moved
+    }
+
+    /// Counts bytes that the program has handed over, and taken.
+    #[inline]
+    pub fn note_moved(&mut self, sent: usize, received: usize) {
+        self.moved = (self.moved.0.wrapping_add(sent as u64), self.moved.1.wrapping_add(received as u64));
+    }
+
+    /// Bytes that the receive area has room for.
+    pub fn receive_space(&self) -> u32 {
+        self.endpoint.exposed().receive.length
     }
 
     /// The endpoint.
@@ -462,6 +484,17 @@ impl Engine {
     fn post_failed(&mut self, errno: Errno) {
         log_info!("posting to {} failed: {errno}", self.endpoint.peer_addr());
         self.reset(Errno::CONNRESET);
+    }
+
+    /// A write has found no room for all that it had.
+    #[cold]
+    pub fn note_blocked(&mut self) {
+        self.blocked = self.blocked.wrapping_add(1);
+    }
+
+    /// How often a write has found no room for all that it had, modulo 2^32: room that comes after that is news.
+    pub fn blocked(&self) -> u32 {
+        self.blocked
     }
 
     /// Whether a read finds the end of file once the queued bytes are taken.

@@ -14,7 +14,8 @@ use std::{
 
 use super::{
     engine::Sizes,
-    stream::Stream,
+    readiness::Readiness,
+    stream::{Seen, Stream},
     wait::{Interest, Sleepers},
 };
 use crate::{
@@ -34,6 +35,7 @@ pub struct Listener {
     service: Arc<Service>,
     sizes: Sizes,
     backlog: AtomicU32,
+    arrivals: AtomicU32,
     queue: Mutex<Queue>,
     sleepers: Sleepers,
     /// The kernel's socket listens as well. (Not on iWARP, whose devices have the port for themselves.)
@@ -62,6 +64,7 @@ impl Listener {
             service: Arc::clone(service),
             sizes,
             backlog: AtomicU32::new(backlog),
+            arrivals: AtomicU32::new(0),
             queue: Mutex::default(),
             sleepers: Sleepers::default(),
             kernel_listens: AtomicBool::new(true),
@@ -168,6 +171,18 @@ impl Listener {
         !self.queue().ready.is_empty()
     }
 
+    /// What a watcher sees (see [`Watcher`](super::wait::Watcher)).
+    pub fn see(&self) -> Seen {
+        let arrivals = self.arrivals();
+        let events = if self.has_connection() { libc::POLLIN | libc::POLLRDNORM } else { 0 };
+        Seen { readiness: Readiness::Events(events), arrivals, blocked: 0 }
+    }
+
+    /// Connections that have come over a fabric in all, modulo 2^32.
+    fn arrivals(&self) -> u32 {
+        self.arrivals.load(Ordering::Relaxed)
+    }
+
     /// Who sleeps here.
     pub fn sleepers(&self) -> &Sleepers {
         &self.sleepers
@@ -180,6 +195,7 @@ impl Listener {
             queue.arriving = queue.arriving.saturating_sub(1);
             if !queue.closed {
                 queue.ready.push_back(Arc::clone(stream));
+                self.arrivals.fetch_add(1, Ordering::Relaxed);
             }
             queue.closed
         };

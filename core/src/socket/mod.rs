@@ -8,11 +8,12 @@ pub mod listener;
 pub mod options;
 pub mod readiness;
 pub mod runtime;
-mod spin;
+pub mod spin;
 pub mod stream;
 #[cfg(test)]
 mod tests;
 pub mod wait;
+mod watchers;
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::{
@@ -24,7 +25,8 @@ use listener::Listener;
 use options::Options;
 use readiness::Readiness;
 use stream::Stream;
-use wait::{Borrowed, Interest};
+use wait::{Borrowed, Interest, Watcher};
+use watchers::Watchers;
 
 use crate::error::Result;
 
@@ -63,6 +65,7 @@ pub struct Socket {
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
     connect_turn: Mutex<()>,
+    watchers: Watchers,
 }
 
 /// What a poller learns in one look.
@@ -91,6 +94,7 @@ impl Socket {
             stream: OnceLock::new(),
             listener: OnceLock::new(),
             connect_turn: Mutex::new(()),
+            watchers: Watchers::default(),
         }
     }
 
@@ -123,21 +127,38 @@ impl Socket {
 
     /// Makes it a stream, unless it has been one before.
     pub fn become_stream(&self, stream: Arc<Stream>) {
-        if self.stream.set(stream).is_ok() {
+        if self.begin_stream(stream) {
+            self.stream_begun();
+        }
+    }
+
+    /// Makes it a stream that is about to connect: the peer may have accepted it, and said so to another thread, before the one that
+    /// connects goes on. Those who watch it are told by [`Socket::stream_begun`]. False: it has been one before.
+    pub fn begin_stream(&self, stream: Arc<Stream>) -> bool {
+        let first = self.stream.set(stream).is_ok();
+        if first {
             self.set_role(Role::Stream);
         }
+        first
+    }
+
+    /// The stream has got what there is to watch.
+    pub fn stream_begun(&self) {
+        self.watchers.tell(|watcher| watcher.became(self));
     }
 
     /// Makes it a listener, unless it has been one before.
     pub fn become_listener(&self, listener: Arc<Listener>) {
         if self.listener.set(listener).is_ok() {
             self.set_role(Role::Listener);
+            self.watchers.tell(|watcher| watcher.became(self));
         }
     }
 
     /// Leaves it to the kernel for good.
     pub fn become_kernel(&self) {
         self.set_role(Role::Kernel);
+        self.watchers.tell(|watcher| watcher.became(self));
     }
 
     /// The stream, if it is one now.
@@ -231,8 +252,19 @@ impl Socket {
         }
     }
 
+    /// Somebody wants to know of all that happens to it, and of what it becomes: see [`Watcher`].
+    pub fn watch(&self, watcher: &Arc<dyn Watcher>) {
+        self.watchers.add(watcher);
+    }
+
+    /// One of its numbers is closed, others are not.
+    pub fn number_closed(&self, fd: RawFd) {
+        self.watchers.tell(|watcher| watcher.number_closed(fd));
+    }
+
     /// The last descriptor is closed.
     pub fn close(&self, blocking: bool) {
+        self.watchers.tell(|watcher| watcher.closed());
         if let Some(stream) = self.stream() {
             stream.close(self.options.linger(), blocking);
         }

@@ -41,6 +41,8 @@ pub struct Options {
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
     tos: AtomicU32,
+    receive_low: AtomicU32,
+    segment: AtomicU32,
 }
 
 impl Default for Options {
@@ -56,7 +58,14 @@ impl Default for Options {
             iomap_entries: defaults.iomap_entries,
         };
         let kept = Kept { sizes, linger: None, keep_alive: false, keep_alive_idle: KEEP_ALIVE_IDLE, inherited: Vec::new() };
-        Options { kept: Mutex::new(kept), receive_timeout: AtomicU64::new(0), send_timeout: AtomicU64::new(0), tos: AtomicU32::new(0) }
+        Options {
+            kept: Mutex::new(kept),
+            receive_timeout: AtomicU64::new(0),
+            send_timeout: AtomicU64::new(0),
+            tos: AtomicU32::new(0),
+            receive_low: AtomicU32::new(1),
+            segment: AtomicU32::new(0),
+        }
     }
 }
 
@@ -89,12 +98,34 @@ impl Options {
             receive_timeout: AtomicU64::new(self.receive_timeout.load(Ordering::Relaxed)),
             send_timeout: AtomicU64::new(self.send_timeout.load(Ordering::Relaxed)),
             tos: AtomicU32::new(self.tos.load(Ordering::Relaxed)),
+            receive_low: AtomicU32::new(self.receive_low.load(Ordering::Relaxed)),
+            segment: AtomicU32::new(self.segment.load(Ordering::Relaxed)),
         };
         (options, settings)
     }
 
+    /// How many bytes of an option's value matter; none of one that points to others.
+    pub fn length(level: i32, name: i32) -> usize {
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_BINDTODEVICE) => 16,
+            (libc::SOL_SOCKET, libc::SO_LINGER) => 8,
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => 16,
+            (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_REUSEPORT_CBPF) => 0,
+            _ => 4,
+        }
+    }
+
+    /// Whether accepted sockets have it from the listener, as most of what is set: these are a listener's own, or each packet's.
+    fn is_inherited(level: i32, name: i32) -> bool {
+        let own = [libc::TCP_FASTOPEN, libc::TCP_DEFER_ACCEPT];
+        (level != libc::IPPROTO_TCP || !own.contains(&name)) && (level, name) != (libc::SOL_SOCKET, libc::SO_PRIORITY)
+    }
+
     /// Notes a setting that the kernel has taken.
     pub fn remember(&self, level: i32, name: i32, value: &[u8]) {
+        if !Self::is_inherited(level, name) {
+            return;
+        }
         let mut kept = self.kept();
         let new = Setting { level, name, value: value.to_vec() };
         let at = kept.inherited.iter().position(|setting| setting.level == level && setting.name == name);
@@ -169,5 +200,26 @@ impl Options {
     /// Sets IP_TOS.
     pub fn set_tos(&self, tos: u8) {
         self.tos.store(u32::from(tos), Ordering::Relaxed);
+    }
+
+    /// SO_RCVLOWAT: bytes that a read waits for, and poll tells of.
+    #[inline]
+    pub fn receive_low(&self) -> u32 {
+        self.receive_low.load(Ordering::Relaxed)
+    }
+
+    /// Sets SO_RCVLOWAT: 0 means 1, a negative value as much as there can be.
+    pub fn set_receive_low(&self, bytes: i32) {
+        self.receive_low.store(u32::try_from(bytes).unwrap_or(i32::MAX.cast_unsigned()).max(1), Ordering::Relaxed);
+    }
+
+    /// TCP_MAXSEG as it was set before the connection, 0 for not at all.
+    pub fn segment(&self) -> u32 {
+        self.segment.load(Ordering::Relaxed)
+    }
+
+    /// Sets TCP_MAXSEG.
+    pub fn set_segment(&self, bytes: u32) {
+        self.segment.store(bytes, Ordering::Relaxed);
     }
 }

@@ -13,11 +13,13 @@ pub enum Readiness {
     Kernel,
 }
 
-/// Events of a connected stream.
-pub fn stream(engine: &Engine) -> i16 {
+/// Events of a connected stream with this SO_RCVLOWAT. socket(7): "select(2), poll(2), and epoll(7) indicate a socket as readable only if
+/// at least SO_RCVLOWAT bytes are available"; as with TCP also when there is no room for so many.
+pub fn stream(engine: &Engine, receive_low: u32) -> i16 {
     let connection = engine.connection();
     let mut events = 0;
-    if connection.readable() > 0 {
+    let readable = connection.readable();
+    if readable > 0 && (readable >= receive_low || connection.receives_no_more()) {
         events |= POLLIN | POLLRDNORM;
     }
     let read_over = engine.at_end_of_stream();

@@ -5,12 +5,15 @@
 
 mod care;
 mod fate;
+pub mod info;
 mod transfer;
 mod waiting;
 
+pub use waiting::{See, Seen};
+
 use core::{
     net::SocketAddr,
-    sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
 use std::{
@@ -23,6 +26,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use super::{
     engine::{Engine, Sizes},
     listener::Listener,
+    options::Options,
     readiness::Readiness,
     spin::Spin,
     wait::{Borrowed, Interest, Sleepers},
@@ -47,9 +51,6 @@ impl From<Reentered> for Errno {
 
 /// How long a connection may take to send what was written before close, in nanoseconds, where SO_LINGER does not say.
 const CLOSE_TIME: Nanos = 10_000_000_000;
-
-/// TCP_CLOSE.
-const CLOSE: u8 = 7;
 
 /// Where a stream stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +117,10 @@ pub struct Stream {
     wakes_by_word: AtomicBool,
     /// SO_KEEPALIVE: nanoseconds between keep-alive messages, 0 for none.
     keep_alive: AtomicU64,
+    /// SO_RCVLOWAT.
+    receive_low: AtomicU32,
+    /// When the request to connect went out, then how long the answer took, in nanoseconds.
+    handshake: AtomicU64,
     /// Closed where that could not be done: 1 more than the nanoseconds that it may take, 0 if it was not.
     given_up: AtomicU64,
 }
@@ -156,42 +161,55 @@ impl Stream {
             spin: Spin::default(),
             wakes_by_word: AtomicBool::new(false),
             keep_alive: AtomicU64::new(0),
+            receive_low: AtomicU32::new(1),
+            handshake: AtomicU64::new(service.now()),
             given_up: AtomicU64::new(0),
         }
     }
 
-    /// Starts to connect over the service's fabric. After `deadline`, or when nobody answers, the connection is the kernel's:
+    /// What is to be connected by [`Stream::start`]. After `deadline`, or when nobody answers, the connection is the kernel's:
     /// made by the service if there is a `fallback`, else left to the caller ([`Phase::Kernel`]).
-    pub fn connect(
-        service: &Arc<Service>,
-        to: &ConnectTo,
-        sizes: Sizes,
-        deadline: Nanos,
-        fallback: Option<Fallback>,
-    ) -> core::result::Result<Arc<Self>, ConnectFailure> {
+    pub fn connecting(service: &Arc<Service>, to: &ConnectTo, sizes: Sizes, deadline: Nanos, fallback: Option<Fallback>) -> Arc<Self> {
         let stream = Arc::new(Stream::new(service, sizes, Phase::Connecting, Weak::new()));
-        let blocking = fallback.is_none();
         if let Ok(mut state) = stream.state.lock() {
             state.deadline = Some(deadline);
             state.fallback = fallback;
             state.peer = Some(to.peer);
         }
         service.register(stream.token, Arc::clone(&stream) as Arc<dyn Handler>);
-        match service.fabric().connect(to, stream.token) {
+        stream
+    }
+
+    /// Starts to connect over the service's fabric. Where that fails the stream is the kernel's.
+    pub fn start(self: &Arc<Self>, to: &ConnectTo) -> core::result::Result<(), ConnectFailure> {
+        let blocking = self.state.lock().is_ok_and(|state| state.fallback.is_none());
+        match self.service.fabric().connect(to, self.token) {
             Err(failure) => {
-                drop(service.forget(stream.token));
+                drop(self.service.forget(self.token));
+                self.not_started();
                 return Err(failure);
             }
             Ok(Started::Ready(endpoint)) => {
-                stream.ready(endpoint);
-                if blocking && stream.waits_for_itself() {
-                    return Ok(stream);
+                self.ready(endpoint);
+                if blocking && self.waits_for_itself() {
+                    return Ok(());
                 }
             }
             Ok(Started::Later) => {}
         }
-        service.take_care(stream.token);
-        Ok(stream)
+        self.service.take_care(self.token);
+        Ok(())
+    }
+
+    /// Other threads may wait for it already.
+    fn not_started(&self) {
+        if let Ok(mut state) = self.state.lock()
+            && state.phase == Phase::Connecting
+        {
+            state.fallback = None;
+            self.set_phase(&mut state, Phase::Kernel);
+        }
+        self.sleepers.wake(Interest::all());
     }
 
     /// Takes an incoming connection for `listener`; it joins the listener's queue once it is established.
@@ -313,36 +331,6 @@ impl Stream {
         self.event_fd.load(Ordering::Acquire)
     }
 
-    /// Whether the connection is over, in both directions.
-    pub fn is_over(&self) -> bool {
-        self.tcp_state() == CLOSE
-    }
-
-    /// The state that TCP_INFO shows (the numbers of <netinet/tcp.h>).
-    pub fn tcp_state(&self) -> u8 {
-        const ESTABLISHED: u8 = 1;
-        const SYN_SENT: u8 = 2;
-        const FIN_WAIT2: u8 = 5;
-        const CLOSE_WAIT: u8 = 8;
-        let Ok(mut state) = self.state.lock() else { return ESTABLISHED };
-        // A reset, or the peer's end, may have come since anybody looked.
-        if state.phase == Phase::Up {
-            self.pump(&mut state);
-        }
-        match (state.phase, &state.engine) {
-            (Phase::Connecting, _) => SYN_SENT,
-            (Phase::Up, Some(engine)) if engine.is_over() => CLOSE,
-            (Phase::Up, Some(engine)) => match (engine.connection().state().peer_may_send(), engine.write_shut()) {
-                (true, false) => ESTABLISHED,
-                (true, true) => FIN_WAIT2,
-                (false, false) => CLOSE_WAIT,
-                (false, true) => CLOSE,
-            },
-            (Phase::Up, None) => ESTABLISHED,
-            _ => CLOSE,
-        }
-    }
-
     /// FIONREAD.
     pub fn readable(&self) -> Result<u32> {
         let mut state = self.state.lock()?;
@@ -377,6 +365,24 @@ impl Stream {
         drop(state);
         self.sleepers.wake(Interest::all());
         Ok(())
+    }
+
+    /// Takes over what the options say, before the program has the stream.
+    pub fn adopt(&self, options: &Options) {
+        self.set_receive_low(options.receive_low());
+        self.set_keep_alive(options.keep_alive());
+    }
+
+    /// SO_RCVLOWAT: how many bytes a read waits for, and poll tells of.
+    pub fn set_receive_low(&self, bytes: u32) {
+        self.receive_low.store(bytes, Ordering::Relaxed);
+        // Who waits for more than there is may have enough now.
+        self.sleepers.wake(Interest::READ);
+    }
+
+    #[inline]
+    fn receive_low(&self) -> u32 {
+        self.receive_low.load(Ordering::Relaxed)
     }
 
     /// SO_KEEPALIVE: a keep-alive message each `every`, `None` for none.
@@ -478,11 +484,11 @@ impl State {
         engine.has_error() || connection.writable() > 0 || !connection.can_write()
     }
 
-    fn readiness(&self) -> Readiness {
+    fn readiness(&self, receive_low: u32) -> Readiness {
         match (self.phase, &self.engine) {
             (Phase::Kernel, _) => Readiness::Kernel,
             (Phase::Connecting | Phase::Accepting, _) => Readiness::Events(0),
-            (Phase::Up, Some(engine)) => Readiness::Events(super::readiness::stream(engine)),
+            (Phase::Up, Some(engine)) => Readiness::Events(super::readiness::stream(engine, receive_low)),
             (Phase::Failed, _) => Readiness::Events(super::readiness::failed(self.error.is_some())),
             (Phase::Closing | Phase::Closed | Phase::Up, _) => Readiness::Events(libc::POLLNVAL),
         }

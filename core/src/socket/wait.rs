@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bitflags::bitflags;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 
+use super::Socket;
 use crate::{
     stats::{self, Counter},
     sys::{descriptor, futex},
@@ -157,35 +158,81 @@ impl Drop for Borrowed {
     }
 }
 
-/// Who sleeps on a socket.
+/// Somebody who wants to know of all that happens to a socket, for as long as it is registered: a set of sockets (epoll).
+pub trait Watcher: Send + Sync {
+    /// Something of what poll shows has changed. Called under the socket's lock: notes it, and looks later.
+    fn changed(&self);
+
+    /// The socket has become something else (a stream, a listener, the kernel's). Called without any lock of the socket's.
+    fn became(&self, socket: &Socket);
+
+    /// This number of the socket is closed, and others are not.
+    fn number_closed(&self, fd: RawFd);
+
+    /// The last number of the socket is closed.
+    fn closed(&self);
+}
+
+enum Sleeper {
+    Thread(Arc<Waiter>, Interest),
+    Watcher(Arc<dyn Watcher>),
+}
+
+impl Sleeper {
+    fn is_thread(&self, waiter: &Arc<Waiter>) -> bool {
+        matches!(self, Sleeper::Thread(own, _) if Arc::ptr_eq(own, waiter))
+    }
+
+    fn is_watcher(&self, watcher: &Arc<dyn Watcher>) -> bool {
+        matches!(self, Sleeper::Watcher(own) if core::ptr::addr_eq(Arc::as_ptr(own), Arc::as_ptr(watcher)))
+    }
+}
+
+/// Who sleeps on a socket, and who watches it all the time.
 #[derive(Default)]
 pub struct Sleepers {
     count: AtomicUsize,
-    list: Mutex<Vec<(Arc<Waiter>, Interest)>>,
+    list: Mutex<Vec<Sleeper>>,
 }
 
 impl Sleepers {
-    fn list(&self) -> MutexGuard<'_, Vec<(Arc<Waiter>, Interest)>> {
+    fn list(&self) -> MutexGuard<'_, Vec<Sleeper>> {
         self.list.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Registers a sleeper. It must look at the socket's state afterwards, under the socket's lock, before it sleeps.
     pub fn add(&self, waiter: &Borrowed, interest: Interest) {
         let Some(waiter) = waiter.get() else { return };
+        self.change(|list| list.push(Sleeper::Thread(Arc::clone(waiter), interest)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Sleeper>)) {
         let mut list = self.list();
-        list.push((Arc::clone(waiter), interest));
+        change(&mut list);
         self.count.store(list.len(), Ordering::Release);
+    }
+
+    /// Registers a watcher, which must look at the socket's state afterwards; once.
+    pub fn watch(&self, watcher: &Arc<dyn Watcher>) {
+        self.change(|list| {
+            if !list.iter().any(|other| other.is_watcher(watcher)) {
+                list.push(Sleeper::Watcher(Arc::clone(watcher)));
+            }
+        });
+    }
+
+    /// Takes a watcher off.
+    pub fn unwatch(&self, watcher: &Arc<dyn Watcher>) {
+        self.change(|list| list.retain(|other| !other.is_watcher(watcher)));
     }
 
     /// Takes a sleeper off.
     pub fn remove(&self, waiter: &Borrowed) {
         let Some(waiter) = waiter.get() else { return };
-        let mut list = self.list();
-        list.retain(|(other, _)| !Arc::ptr_eq(other, waiter));
-        self.count.store(list.len(), Ordering::Release);
+        self.change(|list| list.retain(|other| !other.is_thread(waiter)));
     }
 
-    /// Whether anybody sleeps. Exact for whoever holds the socket's lock after the sleeper's last look.
+    /// Whether anybody sleeps or watches. Exact for whoever holds the socket's lock after the sleeper's last look.
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) != 0
     }
@@ -211,9 +258,12 @@ impl Sleepers {
     }
 
     fn wake_but(&self, own: Option<&Arc<Waiter>>, changed: Interest) {
-        for (waiter, interest) in self.list().iter() {
-            if interest.intersects(changed) && !own.is_some_and(|own| Arc::ptr_eq(own, waiter)) {
-                waiter.wake();
+        for sleeper in self.list().iter() {
+            match sleeper {
+                Sleeper::Watcher(watcher) => watcher.changed(),
+                Sleeper::Thread(..) if own.is_some_and(|own| sleeper.is_thread(own)) => {}
+                Sleeper::Thread(waiter, interest) if interest.intersects(changed) => waiter.wake(),
+                Sleeper::Thread(..) => {}
             }
         }
     }

@@ -27,8 +27,6 @@ creators! {
     fn creat(path: *const c_char, mode: mode_t);
     fn creat64(path: *const c_char, mode: mode_t);
     fn eventfd(initial: c_uint, flags: c_int);
-    fn epoll_create(size: c_int);
-    fn epoll_create1(flags: c_int);
     fn timerfd_create(clock: c_int, flags: c_int);
     fn signalfd(fd: c_int, mask: *const sigset_t, flags: c_int);
     fn memfd_create(name: *const c_char, flags: c_uint);

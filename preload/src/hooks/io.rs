@@ -3,7 +3,7 @@
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rsocket::{
     calls::{Route, descriptor::is_ours},
-    capi::boundary::io as boundary,
+    capi::boundary::{io as boundary, splice},
     sys::inside,
 };
 
@@ -40,9 +40,9 @@ hooks! {
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int
         = ours(fd) => boundary::sendmmsg(fd, messages, count, flags);
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t
-        = ours(to) => boundary::sendfile(to, from, offset, count);
+        = ours(to) || ours(from) => file_sent(to, from, offset, count);
     fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t
-        = ours(to) => boundary::sendfile(to, from, offset, count);
+        = ours(to) || ours(from) => file_sent(to, from, offset, count);
 
     // Fortified: a length beyond the buffer's is the real function's to abort on.
     fn __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t
@@ -63,6 +63,16 @@ hooks! {
         = ours(fd) && offset == -1 => with_flags(flags, |flags| boundary::writev(fd, vectors, count, flags));
     fn pwritev64v2(fd: c_int, vectors: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
         = ours(fd) && offset == -1 => with_flags(flags, |flags| boundary::writev(fd, vectors, count, flags));
+}
+
+/// # Safety
+/// Unless NULL, `offset` must be good for reads and writes.
+unsafe fn file_sent(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> Route<ssize_t> {
+    if is_ours(from) {
+        return splice::sendfile(to, from, offset, count);
+    }
+    // SAFETY: the caller's promise is the one asked for.
+    unsafe { boundary::sendfile(to, from, offset, count) }
 }
 
 /// Of the flags of preadv2(2), RWF_HIPRI, RWF_DSYNC and RWF_SYNC mean nothing to a socket; others than these are EOPNOTSUPP.

@@ -9,6 +9,7 @@ pub(crate) mod poll;
 pub(crate) mod seek;
 pub(crate) mod select;
 pub(crate) mod socket;
+pub(crate) mod splice;
 pub(crate) mod stream;
 pub(crate) mod system_call;
 

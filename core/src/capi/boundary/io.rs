@@ -9,7 +9,7 @@ use std::{
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t, timespec};
 
 use super::{
-    address, attempt, map,
+    address, attempt, fault, map,
     poll::duration,
     vector::{self, MOST_BYTES, MOST_VECTORS},
 };
@@ -24,10 +24,12 @@ use crate::{
 /// # Safety
 /// Unless NULL, `buffer` must be good for writes of `length` bytes.
 pub unsafe fn read(fd: c_int, buffer: *mut c_void, length: usize) -> Route<ssize_t> {
-    attempt!(fits(length));
+    attempt!(super::access(buffer, length));
     // SAFETY: the caller's promise is the one asked for.
-    let into = attempt!(unsafe { super::bytes_mut(buffer, length.min(MOST_BYTES)) });
-    size(io::read(fd, &mut [IoSliceMut::new(into)], 0))
+    match unsafe { super::bytes_mut(buffer, length.min(MOST_BYTES)) } {
+        Ok(into) => size(io::read(fd, &mut [IoSliceMut::new(into)], 0)),
+        Err(_) => size(fault::receiving(fd, 0)),
+    }
 }
 
 /// write(2).
@@ -35,7 +37,7 @@ pub unsafe fn read(fd: c_int, buffer: *mut c_void, length: usize) -> Route<ssize
 /// # Safety
 /// Unless NULL, `buffer` must be good for reads of `length` bytes.
 pub unsafe fn write(fd: c_int, buffer: *const c_void, length: usize) -> Route<ssize_t> {
-    attempt!(fits(length));
+    attempt!(super::access(buffer, length));
     // SAFETY: the caller's promise is the one asked for.
     unsafe { send(fd, buffer, length, 0) }
 }
@@ -45,22 +47,34 @@ pub unsafe fn write(fd: c_int, buffer: *const c_void, length: usize) -> Route<ss
 /// # Safety
 /// Unless NULL, `buffer` must be good for writes of `length` bytes.
 pub unsafe fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) -> Route<ssize_t> {
+    let length = length.min(MOST_BYTES);
+    attempt!(super::access(buffer, length));
     if flags & libc::MSG_TRUNC != 0 {
-        return size(io::discard(fd, length.min(MOST_BYTES), flags));
+        return size(io::discard(fd, length, flags));
     }
     // SAFETY: the caller's promise is the one asked for.
-    let into = attempt!(unsafe { super::bytes_mut(buffer, length.min(MOST_BYTES)) });
-    size(io::recv(fd, &mut [IoSliceMut::new(into)], flags))
+    match unsafe { super::bytes_mut(buffer, length) } {
+        Ok(into) => size(io::recv(fd, &mut [IoSliceMut::new(into)], flags)),
+        Err(_) => size(fault::receiving(fd, flags)),
+    }
 }
 
-/// send(2).
+/// send(2). Of more than the kernel would transfer by one call, so much is sent as there is: a length that is wrong, as that of an
+/// error which was taken for one, is mostly as large as can be.
 ///
 /// # Safety
-/// Unless NULL, `buffer` must be good for reads of `length` bytes.
+/// Unless NULL, `buffer` must be good for reads of `length` bytes, or of what there is before memory that cannot be read.
 pub unsafe fn send(fd: c_int, buffer: *const c_void, length: usize, flags: c_int) -> Route<ssize_t> {
+    attempt!(super::access(buffer, length.min(MOST_BYTES)));
+    if length > MOST_BYTES {
+        // SAFETY: the caller's promise is the one asked for.
+        return size(unsafe { fault::send_what_there_is(fd, buffer, MOST_BYTES, flags) });
+    }
     // SAFETY: the caller's promise is the one asked for.
-    let from = attempt!(unsafe { super::bytes(buffer, length.min(MOST_BYTES)) });
-    size(io::send(fd, &[IoSlice::new(from)], flags))
+    match unsafe { super::bytes(buffer, length) } {
+        Ok(from) => size(io::send(fd, &[IoSlice::new(from)], flags)),
+        Err(_) => size(fault::sending(fd, flags)),
+    }
 }
 
 /// write(2), by the kernel, whatever the number is.
@@ -79,8 +93,9 @@ pub unsafe fn write_kernel(fd: c_int, buffer: *const c_void, length: usize) -> R
 /// Unless NULL, `vectors` must be an array of `count` that names memory good for writes.
 pub unsafe fn readv(fd: c_int, vectors: *const iovec, count: c_int, flags: c_int) -> Route<ssize_t> {
     let count = attempt!(vector_count(count));
+    let read = |into: &mut [IoSliceMut<'_>]| io::read(fd, into, flags);
     // SAFETY: the caller's promise is the one asked for.
-    unsafe { vector::with(vectors, count, |into: &mut [IoSliceMut<'_>]| size(io::read(fd, into, flags))) }
+    size(unsafe { vector::with(vectors, count, read, || fault::receiving(fd, flags)) })
 }
 
 /// writev(2), pwritev2(2) at the current position: `flags` are those of send(2).
@@ -89,8 +104,9 @@ pub unsafe fn readv(fd: c_int, vectors: *const iovec, count: c_int, flags: c_int
 /// Unless NULL, `vectors` must be an array of `count` that names memory good for reads.
 pub unsafe fn writev(fd: c_int, vectors: *const iovec, count: c_int, flags: c_int) -> Route<ssize_t> {
     let count = attempt!(vector_count(count));
+    let write = |from: &mut [IoSlice<'_>]| io::write(fd, from, flags);
     // SAFETY: the caller's promise is the one asked for.
-    unsafe { vector::with(vectors, count, |from: &mut [IoSlice<'_>]| size(io::write(fd, from, flags))) }
+    unsafe { send_slices(fd, vectors, count, flags, write) }
 }
 
 /// recvfrom(2). "[The address] is not filled in" for a stream: its length becomes 0, as TCP has it.
@@ -285,8 +301,7 @@ fn copy_to_socket(to: c_int, from: c_int, start: i64, count: usize) -> Route<usi
         let piece = match pread(from, room, start + sent as i64) {
             Ok(0) => break,
             Ok(read) => buffer.get(..read).unwrap_or_default(),
-            // "EINVAL Descriptor … is not valid …, or an mmap(2)-like operation is not available for in_fd".
-            Err(Errno::SPIPE) if sent == 0 => return Route::err(Errno::INVAL),
+            // "ESPIPE offset is not NULL but the input file is not seekable", among others.
             Err(errno) if sent == 0 => return Route::err(errno),
             Err(_) => break,
         };
@@ -310,7 +325,7 @@ fn pread(fd: c_int, into: &mut [u8], at: i64) -> Result<usize> {
     unsafe { call!(libc::SYS_pread64, fd, into.as_mut_ptr(), into.len(), at) }
 }
 
-/// ESPIPE: sendfile's in_fd must be something like a file.
+/// "EINVAL … an mmap(2)-like operation is not available for in_fd": it must be something like a file.
 fn seek(fd: c_int, offset: i64, whence: c_int) -> Result<i64> {
     // SAFETY: takes no pointer.
     match unsafe { call!(libc::SYS_lseek, fd, offset, whence) } {
@@ -333,20 +348,37 @@ unsafe fn recv_into(fd: c_int, vectors: *const iovec, count: usize, flags: c_int
         let length = attempt!(unsafe { vector::length(vectors, count) });
         return size(io::discard(fd, length, flags));
     }
+    let read = |into: &mut [IoSliceMut<'_>]| io::recv(fd, into, flags);
     // SAFETY: the caller's promise is the one asked for.
-    unsafe { vector::with(vectors, count, |into: &mut [IoSliceMut<'_>]| size(io::recv(fd, into, flags))) }
+    size(unsafe { vector::with(vectors, count, read, || fault::receiving(fd, flags)) })
 }
 
 /// # Safety
 /// Unless NULL, `vectors` must be an array of `count` that names memory good for reads.
 unsafe fn send_from(fd: c_int, vectors: *const iovec, count: usize, flags: c_int) -> Route<ssize_t> {
     // SAFETY: the caller's promise is the one asked for.
-    unsafe { vector::with(vectors, count, |from: &mut [IoSlice<'_>]| size(io::send(fd, from, flags))) }
+    unsafe { send_slices(fd, vectors, count, flags, |from: &mut [IoSlice<'_>]| io::send(fd, from, flags)) }
 }
 
-/// No memory is that long: "EFAULT buf is outside your accessible address space". (recv and send cut the length first.)
-fn fits(length: usize) -> Result<()> {
-    isize::try_from(length).map(|_| ()).map_err(|_| Errno::FAULT)
+/// # Safety
+/// As for [`send_from`].
+unsafe fn send_slices(
+    fd: c_int,
+    vectors: *const iovec,
+    count: usize,
+    flags: c_int,
+    send_them: impl FnOnce(&mut [IoSlice<'_>]) -> Route<usize>,
+) -> Route<ssize_t> {
+    // SAFETY: the caller's promise is the one asked for.
+    if let Some((start, length)) = unsafe { vector::only_one(vectors, count) }
+        && length > MOST_BYTES
+        && isize::try_from(length).is_ok()
+    {
+        // SAFETY: the caller's promise is the one asked for.
+        return unsafe { send(fd, start, length, flags) };
+    }
+    // SAFETY: the caller's promise is the one asked for.
+    size(unsafe { vector::with(vectors, count, send_them, || fault::sending(fd, flags)) })
 }
 
 /// "EINVAL The vector count, iovcnt, is less than zero or greater than the permitted maximum."
@@ -383,7 +415,6 @@ mod tests {
             (vector_count(-1), vector_count(0), vector_count(1024), vector_count(1025)),
             (Err(Errno::INVAL), Ok(0), Ok(1024), Err(Errno::INVAL))
         );
-        assert_eq!((fits(usize::MAX), fits(isize::MAX as usize)), (Err(Errno::FAULT), Ok(())));
         // SAFETY: a msghdr of zeros is a valid one.
         let mut message: msghdr = unsafe { zeroed() };
         message.msg_iovlen = 1025;

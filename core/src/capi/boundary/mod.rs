@@ -4,16 +4,20 @@
 //! its name and gives the [`Route`]: `Kernel` and nothing touched, or the C function's result. What a man page says of
 //! pointers, lengths and address truncation is decided here; everything else in `calls`.
 //!
-//! A pointer that is NULL where memory is needed gives EFAULT. Other bad pointers cannot be told from good ones here, where
-//! the kernel would report EFAULT: they are undefined behaviour.
+//! A pointer that is NULL (or into the first page) where memory is needed gives EFAULT, and so does memory that reaches beyond a
+//! program's addresses. Other bad pointers cannot be told from good ones here, where the kernel would report EFAULT: they are undefined
+//! behaviour. Lengths that no memory is good for are looked into: see [`io::send`].
 
 pub mod address;
 pub mod descriptor;
+pub mod epoll;
+mod fault;
 pub mod io;
 pub mod option;
 pub mod poll;
 pub mod select;
 pub mod socket;
+pub mod splice;
 pub mod vector;
 
 use core::ffi::{c_int, c_void};
@@ -102,16 +106,33 @@ macro_rules! attempt {
 }
 use attempt;
 
+/// What stands below this address is no memory of a program's: NULL, and members of a structure at NULL.
+const FIRST_PAGE: usize = 4096;
+
+/// Whether the memory could be a program's: the upper half of the address space is the kernel's, who looks at that first.
+fn in_user_space(start: *const c_void, length: usize) -> bool {
+    start.addr().checked_add(length).is_some_and(|end| isize::try_from(end).is_ok())
+}
+
+/// See [`in_user_space`]: "EFAULT … outside your accessible address space".
+fn access(start: *const c_void, length: usize) -> Result<()> {
+    if in_user_space(start, length) { Ok(()) } else { Err(Errno::FAULT) }
+}
+
+fn is_bad(start: *const c_void, length: usize) -> bool {
+    start.addr() < FIRST_PAGE || !in_user_space(start, length)
+}
+
 /// Memory to read.
 ///
 /// # Safety
-/// Unless NULL, `start` must be good for reads of `length` bytes for `'a`.
+/// Unless [bad](is_bad), `start` must be good for reads of `length` bytes for `'a`.
 #[inline]
 unsafe fn bytes<'a>(start: *const c_void, length: usize) -> Result<&'a [u8]> {
-    match (length, start.is_null()) {
+    match (length, is_bad(start, length)) {
         (0, _) => Ok(&[]),
         (_, true) => Err(Errno::FAULT),
-        // SAFETY: not NULL, so good for `length` bytes (the caller's promise), which no caller here lets exceed isize::MAX.
+        // SAFETY: not bad, so good for `length` bytes (the caller's promise), which do not exceed isize::MAX.
         _ => Ok(unsafe { core::slice::from_raw_parts(start.cast(), length) }),
     }
 }
@@ -119,13 +140,13 @@ unsafe fn bytes<'a>(start: *const c_void, length: usize) -> Result<&'a [u8]> {
 /// Memory to write.
 ///
 /// # Safety
-/// Unless NULL, `start` must be good for writes of `length` bytes for `'a`, and nobody else may use them.
+/// Unless [bad](is_bad), `start` must be good for writes of `length` bytes for `'a`, and nobody else may use them.
 #[inline]
 unsafe fn bytes_mut<'a>(start: *mut c_void, length: usize) -> Result<&'a mut [u8]> {
-    match (length, start.is_null()) {
+    match (length, is_bad(start, length)) {
         (0, _) => Ok(&mut []),
         (_, true) => Err(Errno::FAULT),
-        // SAFETY: not NULL, so good for `length` bytes (the caller's promise), which no caller here lets exceed isize::MAX.
+        // SAFETY: not bad, so good for `length` bytes (the caller's promise), which do not exceed isize::MAX.
         _ => Ok(unsafe { core::slice::from_raw_parts_mut(start.cast(), length) }),
     }
 }
@@ -155,5 +176,10 @@ mod tests {
         assert_eq!(unsafe { bytes(core::ptr::null(), 1) }, Err(Errno::FAULT));
         // SAFETY: NULL is allowed.
         assert_eq!(unsafe { bytes_mut(core::ptr::null_mut(), 0) }, Ok(&mut [][..]));
+        for (start, length) in [(8, 1), (usize::MAX, 1), (1 << 20, usize::MAX), (1 << 20, isize::MAX as usize)] {
+            let start = core::ptr::without_provenance(start);
+            // SAFETY: what is no program's memory is allowed.
+            assert_eq!(unsafe { bytes(start, length) }, Err(Errno::FAULT));
+        }
     }
 }

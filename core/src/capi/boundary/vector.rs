@@ -56,11 +56,17 @@ impl<'a> Slot<'a> for IoSliceMut<'a> {
 /// Calls `then` with the memory that an iovec array names, in its own copy of the array (the program's is const, and may be
 /// in use again), on the stack: signal handlers come through here.
 ///
-/// `count` must not exceed [`MOST_VECTORS`]: the functions differ in the error for it.
+/// `count` must not exceed [`MOST_VECTORS`]: the functions differ in the error for it. An element that names no memory is found out
+/// about late: `bad` says what else is wrong.
 ///
 /// # Safety
 /// Unless NULL, `vectors` must be an array of `count`, whose elements name memory good for what the slots do with it.
-pub(super) unsafe fn with<'a, S: Slot<'a>, R>(vectors: *const iovec, count: usize, then: impl FnOnce(&mut [S]) -> Route<R>) -> Route<R> {
+pub(super) unsafe fn with<'a, S: Slot<'a>, R>(
+    vectors: *const iovec,
+    count: usize,
+    then: impl FnOnce(&mut [S]) -> Route<R>,
+    bad: impl FnOnce() -> Route<R>,
+) -> Route<R> {
     if count == 0 {
         return then(&mut []);
     }
@@ -71,36 +77,40 @@ pub(super) unsafe fn with<'a, S: Slot<'a>, R>(vectors: *const iovec, count: usiz
     let given = unsafe { core::slice::from_raw_parts(vectors, count) };
     if count > FEW {
         // SAFETY: the caller's promise is the one asked for.
-        return unsafe { with_many(given, then) };
+        return unsafe { with_many(given, then, bad) };
     }
     let mut slots: [S; FEW] = array::from_fn(|_| S::empty());
+    attempt!(check(given));
     // SAFETY: the caller's promise is the one asked for.
-    let used = attempt!(unsafe { fill(&mut slots, given) });
-    then(slots.get_mut(..used).unwrap_or_default())
+    match unsafe { fill(&mut slots, given) } {
+        Ok(used) => then(slots.get_mut(..used).unwrap_or_default()),
+        Err(_) => bad(),
+    }
 }
 
 /// # Safety
 /// As for [`with`].
 #[cold]
 #[inline(never)]
-unsafe fn with_many<'a, S: Slot<'a>, R>(given: &[iovec], then: impl FnOnce(&mut [S]) -> Route<R>) -> Route<R> {
+unsafe fn with_many<'a, S: Slot<'a>, R>(
+    given: &[iovec],
+    then: impl FnOnce(&mut [S]) -> Route<R>,
+    bad: impl FnOnce() -> Route<R>,
+) -> Route<R> {
     let mut slots: [S; MOST_VECTORS] = array::from_fn(|_| S::empty());
+    attempt!(check(given));
     // SAFETY: the caller's promise is the one asked for.
-    let used = attempt!(unsafe { fill(&mut slots, given) });
-    then(slots.get_mut(..used).unwrap_or_default())
+    match unsafe { fill(&mut slots, given) } {
+        Ok(used) => then(slots.get_mut(..used).unwrap_or_default()),
+        Err(_) => bad(),
+    }
 }
 
-/// Whether the memory could be a program's: the upper half of the address space is the kernel's.
-fn in_user_space(start: *mut c_void, length: usize) -> bool {
-    start.addr().checked_add(length).is_some_and(|end| isize::try_from(end).is_ok())
-}
-
-/// Fills `slots` with what is not empty, and gives the number used.
+/// Fills `slots` with what is not empty, and gives the number used. (What `given` is was checked.)
 ///
 /// # Safety
 /// As for [`with`].
 unsafe fn fill<'a, S: Slot<'a>>(slots: &mut [S], given: &[iovec]) -> Result<usize> {
-    check(given)?;
     let mut room = MOST_BYTES;
     let mut used = 0;
     for (slot, vector) in slots.iter_mut().zip(given.iter().filter(|vector| vector.iov_len != 0)) {
@@ -121,11 +131,24 @@ fn check(given: &[iovec]) -> Result<()> {
     if given.iter().any(|vector| isize::try_from(vector.iov_len).is_err()) {
         return Err(Errno::INVAL);
     }
-    // "EFAULT": the kernel looks at the whole of each element, also at what it would cut off.
-    if given.iter().any(|vector| !in_user_space(vector.iov_base, vector.iov_len)) {
-        return Err(Errno::FAULT);
+    match given {
+        // One alone is cut first, as for write(2), ...
+        [one] => super::access(one.iov_base, one.iov_len.min(MOST_BYTES)),
+        // ... but of several the kernel looks at the whole of each element, also at what it would cut off.
+        many => many.iter().try_for_each(|vector| super::access(vector.iov_base, vector.iov_len)),
     }
-    Ok(())
+}
+
+/// The memory of an array of one element.
+///
+/// # Safety
+/// Unless NULL, `vectors` must be an array of `count`.
+pub(super) unsafe fn only_one(vectors: *const iovec, count: usize) -> Option<(*const c_void, usize)> {
+    if count != 1 {
+        return None;
+    }
+    // SAFETY: NULL or an array of 1 (the caller's promise).
+    unsafe { vectors.as_ref() }.map(|one| (one.iov_base.cast_const(), one.iov_len))
 }
 
 /// Bytes in all elements, whose memory is not looked at.
@@ -158,7 +181,8 @@ mod tests {
     fn lengths(vectors: &[iovec]) -> Result<Vec<usize>> {
         // SAFETY: the tests' vectors name live memory, or more than there is but it is not read.
         let route = unsafe {
-            with(vectors.as_ptr(), vectors.len(), |slots: &mut [IoSlice<'_>]| Route::ok(slots.iter().map(|slot| slot.len()).collect()))
+            let list = |slots: &mut [IoSlice<'_>]| Route::ok(slots.iter().map(|slot| slot.len()).collect());
+            with(vectors.as_ptr(), vectors.len(), list, || Route::err(Errno::FAULT))
         };
         match route {
             Route::Done(result) => result,
@@ -187,13 +211,13 @@ mod tests {
         let vectors = [vector(&mut one), vector(&mut two)];
         // SAFETY: the vectors name live memory that nothing else uses.
         let route = unsafe {
-            with(vectors.as_ptr(), 2, |slots: &mut [IoSliceMut<'_>]| {
-                let mut slots = slots;
+            let write = |mut slots: &mut [IoSliceMut<'_>]| {
                 IoSliceMut::advance_slices(&mut slots, 1);
                 slots[0].copy_from_slice(&[7]);
                 slots[1].copy_from_slice(&[8, 9]);
                 Route::ok(())
-            })
+            };
+            with(vectors.as_ptr(), 2, write, || Route::Kernel)
         };
         assert_eq!(route, Route::ok(()));
         assert_eq!((one, two), ([0, 7], [8, 9]));
@@ -206,7 +230,7 @@ mod tests {
         assert_eq!(lengths(&[vector(&mut bytes), iovec { iov_base: null_mut(), iov_len: 1 }]), Err(Errno::FAULT));
         assert_eq!(lengths(&[iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: usize::MAX }]), Err(Errno::INVAL));
         // SAFETY: NULL is allowed.
-        let null = unsafe { with(null(), 1, |_: &mut [IoSlice<'_>]| Route::ok(())) };
+        let null = unsafe { with(null(), 1, |_: &mut [IoSlice<'_>]| Route::ok(()), || Route::Kernel) };
         assert_eq!(null, Route::err(Errno::FAULT));
     }
 

@@ -177,6 +177,16 @@ impl Connection {
         self.receiver.readable()
     }
 
+    /// Messages with data that have arrived in all, modulo 2^32: who has seen this number has seen that data.
+    pub fn arrivals(&self) -> u32 {
+        self.receiver.arrivals()
+    }
+
+    /// Whether the peer can send nothing until bytes are read.
+    pub fn receives_no_more(&self) -> bool {
+        self.receiver.is_full()
+    }
+
     /// The next contiguous piece to read: offset in the receive area and length.
     pub fn read_at(&self) -> Option<(u32, u32)> {
         self.receiver.peek_at(0)
@@ -234,6 +244,11 @@ impl Connection {
     /// Bytes committed that are not known to have arrived.
     pub fn unacknowledged(&self) -> u32 {
         self.sender.used()
+    }
+
+    /// Bytes of the send area that are free or under way: no more than these can be under way at once.
+    pub fn send_room(&self) -> u32 {
+        self.sender.size()
     }
 
     /// Work requests posted and not known to be complete.

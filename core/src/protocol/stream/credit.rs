@@ -60,6 +60,11 @@ impl ReceiveCredit {
         self.size
     }
 
+    /// How many messages may still arrive.
+    pub(super) fn left(&self) -> u16 {
+        self.left
+    }
+
     /// A message arrived.
     pub(super) fn arrived(&mut self) -> Result<(), PeerFault> {
         self.left = self.left.checked_sub(1).ok_or(PeerFault::NoCreditLeft)?;

@@ -13,6 +13,8 @@ pub(super) struct Receiver {
     read_at: u32,
     /// Bytes that arrived and were not read.
     readable: u32,
+    /// Messages with data that have arrived in all, modulo 2^32.
+    arrivals: u32,
     /// Bytes that were advertised and have not arrived. Together with `readable` never more than the ring.
     room: u32,
     /// Bytes that are still unread of each message, in order. At most as many as the receive queue has entries.
@@ -37,6 +39,7 @@ impl Receiver {
             size,
             read_at: 0,
             readable: 0,
+            arrivals: 0,
             room: size / 2,
             messages: VecDeque::new(),
             credit: ReceiveCredit::new(queue),
@@ -100,6 +103,7 @@ impl Receiver {
         self.room -= len;
         self.fresh &= self.room > self.half() / 4 * 3;
         self.readable += len;
+        self.arrivals = self.arrivals.wrapping_add(1);
         self.messages.push_back(len);
         Ok(())
     }
@@ -113,6 +117,15 @@ impl Receiver {
 
     pub(super) fn readable(&self) -> u32 {
         self.readable
+    }
+
+    pub(super) fn arrivals(&self) -> u32 {
+        self.arrivals
+    }
+
+    /// The peer may send nothing more: neither room nor a message is left to it.
+    pub(super) fn is_full(&self) -> bool {
+        self.room == 0 || self.credit.left() == 0
     }
 
     pub(super) fn peek_at(&self, skip: u32) -> Option<(u32, u32)> {

@@ -60,6 +60,10 @@ impl Sender {
         }
     }
 
+    pub(super) fn size(&self) -> u32 {
+        self.size
+    }
+
     /// What one message may carry, the ramp apart.
     fn room(&self) -> u32 {
         if self.credit.available() == 0 {

@@ -117,6 +117,7 @@ impl Stream {
             return Err(errno);
         }
         let kind = engine.kind();
+        self.note_handshake();
         account::connected(kind, accepted);
         self.note_endpoint_again(state);
         if let Some(peer) = state.peer {

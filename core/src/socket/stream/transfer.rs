@@ -30,7 +30,9 @@ impl Stream {
     #[inline(always)]
     fn receive_as(&self, into: &mut [IoSliceMut<'_>], peek: bool, wait_all: bool, blocking: Blocking) -> Result<usize> {
         let wanted = total(into);
-        let enough = |done: usize| if wait_all { done == wanted } else { done > 0 };
+        // recv(2), MSG_WAITALL; socket(7), SO_RCVLOWAT: what is there is taken, and then waited for more.
+        let least = if wait_all { wanted } else { wanted.min(self.receive_low() as usize) };
+        let enough = |done: usize| done >= least;
         match self.receive_now(into, 0, wanted, peek)? {
             None => Ok(0),
             Some(done) if enough(done) && done > 0 => Ok(done),
@@ -110,6 +112,7 @@ impl Stream {
         if count > 0 {
             engine.transmit();
             if !peek {
+                engine.note_moved(0, count);
                 account::received(engine.kind(), count);
             }
             self.hand_over(state);
@@ -147,6 +150,36 @@ impl Stream {
         }
         let done = self.send_now(from, 0, wanted)?;
         if done == wanted { Ok(done) } else { self.send_rest(from, done, wanted, blocking) }
+    }
+
+    /// What can be sent at once, in one message, waiting until that is something. The errors are those that send would give; where there is
+    /// neither, as after the peer's end, send knows what to do.
+    pub fn room(&self, blocking: Blocking) -> Result<usize> {
+        loop {
+            if let Some(room) = self.room_now()? {
+                return Ok(room);
+            }
+            self.wait(Interest::WRITE, blocking, true, State::can_send)?;
+        }
+    }
+
+    fn room_now(&self) -> Result<Option<usize>> {
+        let mut guard = self.state.lock()?;
+        let state = &mut *guard;
+        if !state.may_transfer()? {
+            return Ok(None);
+        }
+        self.pump(state);
+        let Some(engine) = state.engine.as_mut() else { return Err(Errno::PIPE) };
+        if let Some(error) = engine.take_error() {
+            return Err(error);
+        }
+        let connection = engine.connection();
+        match (connection.can_write(), engine.write_shut()) {
+            (true, _) => Ok(Some(connection.writable() as usize).filter(|room| *room > 0)),
+            (false, true) => Err(Errno::PIPE),
+            (false, false) => Ok(Some(usize::MAX)),
+        }
     }
 
     #[cold]
@@ -212,7 +245,11 @@ impl Stream {
             self.sleepers.wake(changed);
         }
         if count > 0 {
+            engine.note_moved(count, 0);
             account::sent(engine.kind(), count);
+        }
+        if done + count < wanted {
+            engine.note_blocked();
         }
         self.hand_over(state);
         Ok(count)

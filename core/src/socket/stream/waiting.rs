@@ -32,6 +32,28 @@ const ANSWER_TIME: Duration = Duration::from_micros(100);
 /// A word that is armed, and what it holds until it is woken.
 type ArmedWord = Option<(Arc<dyn SleepWord>, u32)>;
 
+/// How a watcher looks at a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum See {
+    /// As it is.
+    Now,
+    /// The next change shall be announced on the event descriptor.
+    Arm,
+    /// The event descriptor was readable: the announcement is taken off.
+    Announced,
+}
+
+/// What a watcher has seen of a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// poll's events.
+    pub readiness: Readiness,
+    /// What has arrived in all, modulo 2^32: another number says that something new is there.
+    pub arrivals: u32,
+    /// How often a write has found no room for all, modulo 2^32.
+    pub blocked: u32,
+}
+
 /// Sleeps until the peer wakes the word or somebody of this process the waiter. Only a signal is an error, one whose handler does not
 /// restart calls.
 fn sleep_on_word(waiter: &Borrowed, memory: &dyn SleepWord, holds: u32) -> Result<bool> {
@@ -95,7 +117,7 @@ impl Stream {
 
     /// How a wait for this stream spins, here and now. `None`: not at all.
     pub fn spin_turns(&self) -> Option<Turns> {
-        self.spin.turns(|| self.state.lock().ok()?.engine.as_ref()?.waits_beside_peer())
+        self.spin.turns(|| self.waits_beside_peer())
     }
 
     fn spin_for(&self, time: Duration, turns: Turns, ready: &impl Fn(&State) -> bool) -> Result<bool> {
@@ -216,7 +238,29 @@ impl Stream {
         let mut state = self.state.lock()?;
         self.pump(&mut state);
         self.hand_over(&state);
-        Ok(state.readiness())
+        Ok(state.readiness(self.receive_low()))
+    }
+
+    /// What a watcher sees (see [`Watcher`](crate::socket::wait::Watcher)).
+    pub fn see(&self, how: See) -> Result<Seen> {
+        let mut state = self.state.lock()?;
+        if let Some(engine) = state.engine.as_mut() {
+            if how == See::Announced {
+                engine.clear_events();
+            }
+            if how == See::Arm || how == See::Announced && self.sleepers.any_others() {
+                engine.arm();
+            }
+        }
+        self.pump(&mut state);
+        self.hand_over(&state);
+        let (arrivals, blocked) = state.engine.as_ref().map_or((0, 0), |engine| (engine.connection().arrivals(), engine.blocked()));
+        Ok(Seen { readiness: state.readiness(self.receive_low()), arrivals, blocked })
+    }
+
+    /// Whether the peer waits on the caller's processor, if that is known; the peer learns where the caller does.
+    pub fn waits_beside_peer(&self) -> Option<bool> {
+        self.state.lock().ok()?.engine.as_ref()?.waits_beside_peer()
     }
 
     /// For a poller that has registered as a sleeper: arms, looks, and gives its events.
@@ -226,6 +270,6 @@ impl Stream {
             engine.arm();
         }
         self.pump_before_sleep(&mut state, waiter);
-        Ok(state.readiness())
+        Ok(state.readiness(self.receive_low()))
     }
 }

@@ -1,0 +1,362 @@
+//! epoll_wait: looks at hot members, at the kernel's, and sleeps for all of them at once.
+
+use core::{sync::atomic::Ordering, time::Duration};
+use std::sync::{Arc, Weak};
+
+use libc::POLLIN;
+use rustix::fd::AsRawFd;
+use smallvec::SmallVec;
+
+use super::{MAIL, Members, Own, Set, entry::Sight};
+use crate::{
+    config,
+    error::{Errno, Result},
+    socket::stream::See,
+    stats::{self, Counter},
+    sys::{
+        clock::{self, Nanos},
+        epoll::{self, Event},
+        ppoll::{PollFd, SignalMask, ppoll},
+    },
+};
+
+/// A member that so many looks in a row have found without events is armed and goes cold.
+const IDLE_LOOKS: u32 = 32;
+/// While rsockets have events, the kernel's members are looked at so often, in nanoseconds: a system call.
+const KERNEL_EVERY: Nanos = 50_000;
+/// Announcements taken at once.
+const ANNOUNCED: usize = 64;
+
+const NOTHING: Event = Event { events: 0, u64: 0 };
+
+/// Events found for listeners, which may have one from the kernel as well.
+type Listeners = SmallVec<[u64; 2]>;
+
+impl Set {
+    /// epoll_wait(2) and its kind. Only where the set has members: [`Set::is_kernels`].
+    pub fn wait(&self, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
+        let Some(own) = self.own.get() else { return Err(Errno::INVAL) };
+        let most = config::get().max_events.map_or(events.len(), |most| most.min(events.len()));
+        let events = events.get_mut(..most).unwrap_or_default();
+        let now = clock::now();
+        let found = self.look(own, events, now, mask)?;
+        if found > 0 {
+            return Ok(self.leave(own, found));
+        }
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return self.ask_all(own, events, Some(Duration::ZERO), mask);
+        }
+        let deadline = clock::deadline(now, timeout);
+        let found = self.spin(own, events);
+        if found > 0 {
+            return Ok(self.leave(own, found));
+        }
+        stats::add(Counter::WaitsSlept, 1);
+        loop {
+            let found = self.take(own, &mut *self.members()?, events, See::Arm, &mut Listeners::new());
+            if found > 0 {
+                return Ok(self.leave(own, found));
+            }
+            if !self.mailbox.go_to_sleep() {
+                continue;
+            }
+            let found = self.sleep(own, events, deadline, mask)?;
+            if found > 0 {
+                return Ok(self.leave(own, found));
+            }
+            if deadline.is_some_and(|deadline| clock::now() >= deadline) {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// A look at hot members, and where these have events, from time to time at the kernel's, too.
+    fn look(&self, own: &Own, events: &mut [Event], now: Nanos, mask: Option<SignalMask>) -> Result<usize> {
+        let mut members = self.members()?;
+        if core::mem::take(&mut members.kernel_waits) {
+            drop(members);
+            let half = events.len().div_ceil(2);
+            let kernels = self.ask(own, events.get_mut(..half).unwrap_or_default(), Some(Duration::ZERO), mask)?;
+            return self.add_own(own, events, kernels);
+        }
+        let mut listeners = Listeners::new();
+        let found = self.take(own, &mut members, events, See::Now, &mut listeners);
+        if found == 0 || now.saturating_sub(members.kernel_looked) < KERNEL_EVERY {
+            return Ok(found);
+        }
+        members.kernel_looked = now;
+        let rest = events.get_mut(found..).unwrap_or_default();
+        // However few events are wanted at once: what is left out now comes first then.
+        members.kernel_waits = rest.is_empty();
+        drop(members);
+        let more = if rest.is_empty() { 0 } else { self.ask(own, rest, Some(Duration::ZERO), mask).unwrap_or(0) };
+        Ok(unite(events, found + more, &listeners))
+    }
+
+    /// Fills up with what rsockets have after `kernels` events of the kernel's.
+    fn add_own(&self, own: &Own, events: &mut [Event], kernels: usize) -> Result<usize> {
+        let mut listeners = Listeners::new();
+        let rest = events.get_mut(kernels..).unwrap_or_default();
+        let more = self.take(own, &mut *self.members()?, rest, See::Now, &mut listeners);
+        Ok(unite(events, kernels + more, &listeners))
+    }
+
+    /// All that there is, from the kernel first.
+    fn ask_all(&self, own: &Own, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
+        let kernels = self.ask(own, events, timeout, mask)?;
+        let found = self.add_own(own, events, kernels)?;
+        Ok(if found > 0 { self.leave(own, found) } else { 0 })
+    }
+
+    /// Waits in the program's set, and takes what the library's own announces there.
+    fn ask(&self, own: &Own, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
+        let found = epoll::wait(own.program.as_raw_fd(), events, timeout, mask)?;
+        let (found, announced) = self.strip(events, found);
+        if announced {
+            self.harvest(own, &mut *self.members()?);
+        }
+        if found > 0 {
+            self.disable_one_shots(own, events.get(..found).unwrap_or_default());
+        }
+        Ok(found)
+    }
+
+    /// Takes the library's own event out of what the kernel has found. Says how many are left, and whether it was there.
+    fn strip(&self, events: &mut [Event], found: usize) -> (usize, bool) {
+        let tag = self.tag.load(Ordering::Acquire);
+        let Some(at) = events.iter().take(found).position(|event| tag != 0 && { event.u64 } == tag) else { return (found, false) };
+        // The others keep their order.
+        events.copy_within(at + 1..found, at);
+        (found - 1, true)
+    }
+
+    /// Whether a wait is to be left to the kernel, since that has all members. [`Set::sift`] follows then.
+    pub fn leaves_to_kernel(&self) -> bool {
+        self.mailbox.kernel_waits(true);
+        // A member that comes after this look wakes the wait.
+        let leaves = self.is_kernels();
+        if !leaves {
+            self.mailbox.kernel_waits(false);
+        }
+        leaves
+    }
+
+    /// What the kernel has found in such a wait. Says how many events are the program's.
+    pub fn sift(&self, events: &mut [Event], found: usize) -> usize {
+        self.mailbox.kernel_waits(false);
+        let (found, announced) = self.strip(events, found);
+        if announced && !self.is_inherited() {
+            self.refresh();
+        }
+        found
+    }
+
+    /// The kernel has reported listeners with EPOLLONESHOT, perhaps: the fabrics' side is to report no more.
+    fn disable_one_shots(&self, own: &Own, events: &[Event]) {
+        let Ok(mut members) = self.members() else { return };
+        if members.one_shot_listeners == 0 {
+            return;
+        }
+        for entry in members.entries.iter_mut().filter(|entry| entry.is_one_shot_listener()) {
+            if events.iter().any(|event| { event.u64 } == entry.data) {
+                entry.disable(own);
+            }
+        }
+    }
+
+    /// Members that were announced become hot.
+    fn harvest(&self, own: &Own, members: &mut Members) {
+        loop {
+            let mut announced = [NOTHING; ANNOUNCED];
+            let Ok(count) = epoll::wait(own.private.as_raw_fd(), &mut announced, Some(Duration::ZERO), None) else { return };
+            for event in announced.iter().take(count) {
+                let name = event.u64;
+                if name == MAIL {
+                    self.mailbox.seen();
+                } else if let Some(entry) = members.entries.get_mut(name) {
+                    entry.idle = 0;
+                    // First: it is not to be posted as well.
+                    if entry.heat() {
+                        members.hot.push_back(name);
+                    }
+                    let _ = entry.see(own, See::Announced);
+                }
+            }
+            if count < ANNOUNCED {
+                return;
+            }
+        }
+    }
+
+    /// Takes events of hot members, each once; those that have none for long, or all with [`See::Arm`], go cold.
+    fn take(&self, own: &Own, members: &mut Members, out: &mut [Event], how: See, listeners: &mut Listeners) -> usize {
+        self.mailbox.take(&mut members.hot);
+        let mut found = 0;
+        let mut lost: SmallVec<[u64; 4]> = SmallVec::new();
+        for _ in 0..members.hot.len() {
+            let Some(place) = out.get_mut(found) else { break };
+            let Some(name) = members.hot.pop_front() else { break };
+            let Some(entry) = members.entries.get_mut(name) else { continue };
+            let cools = how == See::Arm || entry.idle >= IDLE_LOOKS;
+            if cools || entry.disabled {
+                // Before the look: what changes after it is posted.
+                entry.cool();
+            }
+            if entry.disabled {
+                continue;
+            }
+            let (seen, all) = match entry.see(own, if cools { See::Arm } else { See::Now }) {
+                Sight::Events(seen, events) => (seen, events),
+                Sight::Kernel => {
+                    lost.push(name);
+                    continue;
+                }
+            };
+            let report = entry.to_report(&seen, all);
+            entry.saw(&seen, all);
+            entry.idle = if report != 0 { 0 } else { entry.idle.saturating_add(1) };
+            if report != 0 {
+                *place = Event { events: report, u64: entry.data };
+                found += 1;
+                if entry.is_listener() {
+                    listeners.push(entry.data);
+                }
+                if entry.flags() & super::ONESHOT != 0 {
+                    entry.disable(own);
+                }
+            }
+            if !cools || report != 0 && entry.heat() {
+                members.hot.push_back(name);
+            }
+        }
+        for name in lost {
+            self.leave_to_kernel(members, name);
+        }
+        found
+    }
+
+    /// Spins over hot members for the polling time.
+    fn spin(&self, own: &Own, events: &mut [Event]) -> usize {
+        let turns = {
+            let Ok(mut members) = self.members() else { return 0 };
+            // Where none is hot, nothing comes soon.
+            let Some(name) = members.hot.front().copied() else { return 0 };
+            let stream = members.entries.get_mut(name).and_then(|entry| entry.stream()).cloned();
+            drop(members);
+            self.spin.turns(|| stream?.waits_beside_peer())
+        };
+        let Some(turns) = turns else { return 0 };
+        let until = clock::now().saturating_add(u64::try_from(turns.time.as_nanos()).unwrap_or(0));
+        let mut found = 0;
+        while found == 0 && clock::now() < until {
+            turns.pause();
+            let Ok(mut members) = self.members() else { return 0 };
+            found = self.take(own, &mut members, events, See::Now, &mut Listeners::new());
+        }
+        self.spin.spun(found > 0);
+        found
+    }
+
+    /// Sleeps until something is announced, the kernel has something or the deadline is past, once.
+    fn sleep(&self, own: &Own, events: &mut [Event], deadline: Option<Nanos>, mask: Option<SignalMask>) -> Result<usize> {
+        let mut left = clock::left(clock::now(), deadline);
+        if let Some(most) = config::get().wake_up_interval {
+            left = Some(left.map_or(most, |left| left.min(most)));
+        }
+        let nested = self.nested();
+        let slept = if nested.is_empty() {
+            self.ask(own, events, left, mask)
+        } else {
+            nested.iter().for_each(|inner| inner.refresh());
+            let mut program = [PollFd { fd: own.program.as_raw_fd(), events: POLLIN, revents: 0 }];
+            let polled = ppoll(&mut program, left, mask);
+            // Only what is true now: an inner set may have been announced for what is no event of the program's.
+            nested.iter().for_each(|inner| inner.refresh());
+            polled.and_then(|_| self.ask(own, events, Some(Duration::ZERO), None))
+        };
+        self.mailbox.wake_up();
+        self.members()?.kernel_looked = clock::now();
+        self.add_own(own, events, slept?)
+    }
+
+    fn nested(&self) -> Vec<Arc<Set>> {
+        let Ok(mut members) = self.members() else { return Vec::new() };
+        let before = members.nested.len();
+        members.nested.retain(|inner| inner.strong_count() > 0);
+        let gone = u32::try_from(before - members.nested.len()).unwrap_or(0);
+        self.count.fetch_sub(gone, Ordering::AcqRel);
+        members.nested.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A thread goes away with events: others that rely on being woken are, for what is left, and what is hot is armed for them.
+    fn leave(&self, own: &Own, found: usize) -> usize {
+        if self.mailbox.is_relied_on() {
+            self.settle(own);
+        }
+        found
+    }
+
+    /// Arms all, and shows whether there is something to report.
+    fn settle(&self, own: &Own) {
+        let Ok(mut guard) = self.members() else { return };
+        let members = &mut *guard;
+        self.mailbox.take(&mut members.hot);
+        let mut ready = false;
+        for _ in 0..members.hot.len() {
+            let Some(name) = members.hot.pop_front() else { break };
+            let Some(entry) = members.entries.get_mut(name) else { continue };
+            entry.cool();
+            if entry.disabled {
+                continue;
+            }
+            // The kernel's turn comes with the next look.
+            let reports = match entry.see(own, See::Arm) {
+                Sight::Events(seen, events) => entry.to_report(&seen, events) != 0,
+                Sight::Kernel => true,
+            };
+            ready |= reports;
+            if reports && entry.heat() {
+                members.hot.push_back(name);
+            }
+        }
+        self.mailbox.show(ready);
+    }
+
+    /// For whoever polls the set: the program's set is readable from now on if there is something to report.
+    pub fn refresh(&self) {
+        if self.is_kernels() {
+            return;
+        }
+        for inner in self.nested() {
+            inner.refresh();
+        }
+        if let Some(own) = self.own.get() {
+            if let Ok(mut members) = self.members() {
+                self.harvest(own, &mut members);
+            }
+            self.settle(own);
+        }
+    }
+
+    /// Somebody polls the set, or no longer.
+    pub fn watch(&self, on: bool) {
+        self.mailbox.watched(on);
+    }
+}
+
+/// A listener may have connections of both kinds: that is one event. Of those at the end of `found`, the ones with a listener's data are
+/// put together with an earlier one.
+fn unite(events: &mut [Event], found: usize, listeners: &Listeners) -> usize {
+    let mut found = found;
+    for data in listeners {
+        let mut places = events.iter().take(found).enumerate().filter(|(_, event)| { event.u64 } == *data).map(|(at, _)| at);
+        let (Some(first), Some(second)) = (places.next(), places.next()) else { continue };
+        let more = events.get(second).map_or(0, |event| event.events);
+        if let Some(event) = events.get_mut(first) {
+            event.events |= more;
+        }
+        events.copy_within(second + 1..found, second);
+        found -= 1;
+    }
+    found
+}

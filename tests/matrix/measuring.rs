@@ -1,0 +1,112 @@
+//! Programs that measure: iperf, iperf3, sockperf, qperf.
+
+use rustix::process::Signal;
+
+use crate::stage::{Stage, Way};
+use crate::support::{Ended, free_port};
+use crate::table::Table;
+
+const MIB: u64 = 1 << 20;
+
+/// The bytes that iperf 2 reports: the eighth field of its lines, one a connection; a line of their sum has the number -1.
+fn iperf2_bytes(client: &Ended) -> u64 {
+    let fields = client.output.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    fields.filter(|fields| fields.get(5) != Some(&"-1")).filter_map(|fields| fields.get(7)?.parse::<u64>().ok()).sum()
+}
+
+/// The bytes of such a sum in iperf3's JSON.
+fn iperf3_bytes(client: &Ended, sum: &str) -> u64 {
+    let end = client.output.split(&format!("\"{sum}\"")).nth(1).and_then(|text| text.split("\"bytes\":").nth(1));
+    let number = end.and_then(|text| text.split(',').next()).and_then(|text| text.trim().parse().ok());
+    number.unwrap_or_else(|| panic!("no {sum} in {}", client.report()))
+}
+
+#[test]
+fn iperf() {
+    let (stage, mut table) = (Stage::new(), Table::new("iperf"));
+    for (mode, streams) in [("", 1), ("-P 4", 4), ("-r", 1)] {
+        let port = free_port();
+        let back = free_port();
+        let server = stage.serve(&format!("server {mode}"), &format!("iperf -s -B 127.0.0.1 -p {port} -P {streams}"), port);
+        let other = if mode == "-r" { format!("-r -L {back}") } else { mode.to_owned() };
+        let line = format!("iperf -c 127.0.0.1 -p {port} -y C -n 64M {other}");
+        let client = stage.run(&format!("client {mode}"), &line);
+        let bytes = iperf2_bytes(&client);
+        let expected = if mode == "-r" { 128 * MIB } else { streams * 64 * MIB };
+        assert_eq!(bytes, expected, "{}", client.report());
+        let server = server.wait(std::time::Duration::from_secs(20));
+        server.ok();
+        stage.assert_way(&Way::Shm, &[&server, &client]);
+        table.row("iperf", &format!("`-n 64M {mode}`"), &Way::Shm, &format!("{} MiB", bytes / MIB));
+    }
+    for mode in ["-n 64M -P 4", "-n 64M -R", "-t 1 --bidir"] {
+        let port = free_port();
+        let server = stage.serve(&format!("server3 {mode}"), &format!("iperf3 -s -1 -B 127.0.0.1 -p {port}"), port);
+        let client = stage.run(&format!("client3 {mode}"), &format!("iperf3 -c 127.0.0.1 -p {port} -J {mode}"));
+        // the receiver stops counting when the sender says that it is done
+        let (sums, least) =
+            if mode.contains("bidir") { (["sum_sent", "sum_sent_bidir_reverse"], MIB) } else { (["sum_sent"; 2], 64 * MIB) };
+        for sum in sums {
+            assert!(iperf3_bytes(&client, sum) >= least, "{sum}: {}", client.report());
+        }
+        let server = server.wait(std::time::Duration::from_secs(20));
+        server.ok();
+        stage.assert_way(&Way::Shm, &[&server, &client]);
+        let said = if mode.contains("bidir") { "bytes both ways" } else { "64 MiB" };
+        table.row("iperf3", &format!("`{mode}`"), &Way::Shm, said);
+    }
+    table.publish();
+}
+
+/// The number before these words in a text.
+fn number_before(text: &str, words: &str) -> Option<u64> {
+    text.split(words).next().filter(|before| before.len() < text.len())?.split_whitespace().next_back()?.parse().ok()
+}
+
+#[test]
+fn sockperf() {
+    let (stage, mut table) = (Stage::new(), Table::new("sockperf"));
+    for (name, line, said) in [
+        ("ping-pong", "ping-pong -m 64 --mps 500000", "no message lost, doubled or out of order"),
+        ("under load", "under-load -m 200 --mps 10000", "no message lost, doubled or out of order"),
+        ("throughput", "throughput -m 1400", "as many messages received as sent"),
+    ] {
+        let port = free_port();
+        let server = stage.serve(&format!("server {name}"), &format!("sockperf server --tcp -i 127.0.0.1 -p {port}"), port);
+        let client = stage.run(name, &format!("sockperf {line} --tcp -i 127.0.0.1 -p {port} -t 1"));
+        let server = stage.stop(server, Signal::INT, &[0]);
+        if name == "throughput" {
+            let sent = number_before(client.ok(), " messages sent in");
+            let received = number_before(&server.output, " messages received and handled");
+            assert!(sent.is_some() && sent == received, "{sent:?} and {received:?}: {} {}", client.report(), server.report());
+        } else {
+            for what in ["dropped", "duplicated", "out-of-order"] {
+                assert!(client.output.contains(&format!("# {what} messages = 0")), "{}", client.report());
+            }
+        }
+        stage.assert_way(&Way::Shm, &[&server, &client]);
+        table.row("sockperf", &format!("`{}`", line.split(" --mps").next().unwrap_or_default()), &Way::Shm, said);
+    }
+    table.publish();
+}
+
+/// Its server forks for each client, after `accept`.
+#[test]
+fn qperf() {
+    let (stage, mut table) = (Stage::new(), Table::new("qperf"));
+    let port = free_port();
+    let program = |name: &str, rest: &str| stage.program(name, &format!("qperf -lp {port} {rest}")).env("RSOCKET_FABRIC", "kernel");
+    let server = program("server", "").start();
+    server.wait_until_listening(port);
+    let client = program("client", "-t 1 127.0.0.1 tcp_lat tcp_bw").run(std::time::Duration::from_secs(30));
+    for figure in ["latency", "bw"] {
+        assert!(client.ok().contains(&format!("    {figure} ")), "{}", client.report());
+    }
+    let quit = program("quit", "127.0.0.1 quit").run(std::time::Duration::from_secs(30));
+    quit.ok();
+    let server = server.wait(std::time::Duration::from_secs(20));
+    let way = Way::Tcp("the server forks for each client; run with `RSOCKET_FABRIC=kernel`");
+    stage.assert_way(&way, &[&server, &client, &quit]);
+    table.row("qperf", "`tcp_lat tcp_bw`", &way, "latency and bandwidth");
+    table.publish();
+}
