@@ -48,10 +48,19 @@ const fn aside(name: &'static str) -> Suite {
 /// The longest ones first.
 const SUITES: &[Suite] = &[
     suite("test_ssl"),
+    // Of four loops that differ in the selector, the one that programs get. Each takes half a minute of processor time, and the selectors
+    // have tests of their own.
+    part("test_asyncio.test_events", &["-m", "test.test_asyncio.test_events.EPollEventLoopTests.*"]),
     // Where the machine is a virtual one whose host has no AF_VSOCK, these wait for ever.
     part("test_socket", &["-i", "test.test_socket.ThreadedVSOCKSocketStreamTest.*"]),
     suite("test_imaplib"),
     suite("test_xmlrpc"),
+    suite("test_asyncio.test_ssl"),
+    suite("test_asyncio.test_sendfile"),
+    suite("test_asyncio.test_sock_lowlevel"),
+    suite("test_asyncio.test_streams"),
+    suite("test_asyncio.test_sslproto"),
+    aside("test_selectors"),
     suite("test_ftplib"),
     aside("test_poll"),
     suite("test_poplib"),
@@ -59,8 +68,12 @@ const SUITES: &[Suite] = &[
     part("test_socketserver", &["-u", "network"]),
     aside("test_select"),
     suite("test_servers"),
+    suite("test_asyncio.test_buffered_proto"),
+    suite("test_asyncio.test_server"),
+    suite("test_asyncio.test_unix_events"),
     suite("test_asyncore"),
     suite("test_asynchat"),
+    suite("test_epoll"),
     suite("test_httplib"),
     suite("test_httpservers"),
     suite("test_docxmlrpc"),
@@ -73,7 +86,7 @@ const SUITES: &[Suite] = &[
     suite("test_wsgiref"),
     // The rest has nothing to do with sockets.
     part("test_logging", &["-m", "test.test_logging.S*HandlerTest.*", "-m", "test.test_logging.HTTPHandlerTest.*"]),
-    Suite { name: "test_os", options: &["-m", "test.test_os.TestSendfile.*"], connects: false },
+    part("test_os", &["-m", "test.test_os.TestSendfile.*"]),
 ];
 
 /// Each test's name with what came of it.
