@@ -5,6 +5,7 @@
 #include <linux/close_range.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #define NUMBERS 4096 /* looked at, and closed one by one */
 
@@ -120,6 +121,25 @@ static void on_exec(void) {
 	report("close", close(both.server));
 }
 
+/* A child that closes what it inherited, as daemons do; the parent's connection goes on. */
+static void in_a_child(void) {
+	struct pair both = new_pair();
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		close_by_range(kept + 1);
+		exchange("in the child");
+		exit(7);
+	}
+	int status = 0;
+	must("waitpid", waitpid(child, &status, 0));
+	say("child: %d", WEXITSTATUS(status));
+	char byte;
+	report("send", send(both.client, "x", 1, 0));
+	report("recv", recv(both.server, &byte, 1, 0));
+	close_pair(both);
+}
+
 int main(int argc, char **argv) {
 	begin(argc, argv);
 	report("close_range at the start", close_range(3, ~0U, 0));
@@ -134,6 +154,7 @@ int main(int argc, char **argv) {
 	all_of(close_each_open);
 	all_of(close_unshared);
 	on_exec();
+	in_a_child();
 	struct rlimit limit = {.rlim_cur = 300, .rlim_max = 300};
 	must("setrlimit", setrlimit(RLIMIT_NOFILE, &limit));
 	say("-- near a limit");
