@@ -30,13 +30,17 @@ static void serve(int port, uint32_t flags) {
 	}
 }
 
-static void run(const char *what, uint32_t flags) {
+/* A server process, made before this one has a socket, and its address. */
+static pid_t start(uint32_t flags, struct address *name) {
 	int ends[2];
 	must("pipe", pipe(ends));
 	pid_t server = fork();
 	if (server == 0) serve(ends[1], flags);
-	struct address name;
-	must("read", read(ends[0], &name, sizeof name));
+	must("read", read(ends[0], name, sizeof *name));
+	return server;
+}
+
+static void run(const char *what, pid_t server, struct address name) {
 	int set = new_set(), fds[CONNECTIONS];
 	int64_t asked[CONNECTIONS], longest = 0;
 	long answers[CONNECTIONS] = {0};
@@ -83,7 +87,9 @@ static void run(const char *what, uint32_t flags) {
 
 int main(int argc, char **argv) {
 	begin(argc, argv);
-	run("level", EPOLLIN);
-	run("edge", EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+	struct address level, edge;
+	pid_t level_server = start(EPOLLIN, &level), edge_server = start(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &edge);
+	run("level", level_server, level);
+	run("edge", edge_server, edge);
 	return 0;
 }

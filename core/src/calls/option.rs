@@ -145,6 +145,9 @@ fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
             let size = buffer(fd, name, value) & !1;
             options.set_sizes(|sizes| (sizes.receive_bytes, sizes.shm_receive_bytes) = (size, size));
+            if let Some(listener) = held.socket.listener() {
+                listener.resize(options.sizes());
+            }
         }
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
             let size = buffer(fd, name, value);

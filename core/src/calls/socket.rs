@@ -354,7 +354,7 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
                     return leave_to_kernel(&held);
                 }
                 Ok(stream) => {
-                    held.socket.become_stream(Arc::clone(&stream));
+                    held.socket.stream_begun();
                     Some(stream)
                 }
             }
@@ -409,7 +409,9 @@ fn start_connect(
     };
     let deadline = clock::deadline(clock::now(), Some(patience)).unwrap_or(u64::MAX);
     let fallback = if held.is_nonblocking() { Some(fallback(fd, peer).map_err(ConnectFailure::Limit)?) } else { None };
-    let stream = Stream::connect(service, &request, sizes, deadline, fallback)?;
+    let stream = Stream::connecting(service, &request, sizes, deadline, fallback);
+    held.socket.begin_stream(Arc::clone(&stream));
+    stream.start(&request)?;
     if let Err(errno) = service.run_in_background() {
         stream.close(Some(Duration::ZERO), false);
         return Err(ConnectFailure::Limit(errno));

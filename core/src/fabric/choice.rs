@@ -10,7 +10,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token, shm::Shm, verbs::Verbs};
+use super::{
+    ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, ListenOn, Listening, Started, Token, shm::Shm, verbs::Verbs,
+};
 use crate::{
     config::FabricChoice,
     error::{Errno, Result},
@@ -182,6 +184,10 @@ impl Listening for Listeners {
         self.parts.iter().find_map(|part| part.take())
     }
 
+    fn resize(&self, endpoint: &EndpointConfig) {
+        self.parts.iter().for_each(|part| part.resize(endpoint));
+    }
+
     fn owns_port(&self) -> bool {
         self.parts.iter().any(|part| part.owns_port())
     }
@@ -192,7 +198,6 @@ mod tests {
     use core::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::fabric::EndpointConfig;
 
     const CONFIG: EndpointConfig = EndpointConfig {
         send_queue: 16,

@@ -225,6 +225,9 @@ pub trait Listening: Send + Sync {
         None
     }
 
+    /// What connections that come in from now on are made with.
+    fn resize(&self, _endpoint: &EndpointConfig) {}
+
     /// Whether peers are served even where the kernel's socket cannot listen on the port.
     fn owns_port(&self) -> bool {
         false

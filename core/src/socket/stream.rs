@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::AsRawFd;
 
 use super::{
     engine::{Engine, Sizes},
@@ -38,6 +38,7 @@ use crate::{
     service::{Care, Handler, Service},
     sys::{
         clock::Nanos,
+        descriptor::OwnFd,
         lock::{Lock, Reentered},
     },
 };
@@ -74,7 +75,7 @@ pub enum Phase {
 /// What the kernel needs to make a connection that no fabric could make.
 pub struct Fallback {
     /// A duplicate of the program's descriptor.
-    pub socket: OwnedFd,
+    pub socket: OwnFd,
     /// The peer.
     pub peer: SocketAddr,
 }
@@ -179,38 +180,49 @@ impl Stream {
         }
     }
 
-    /// Starts to connect over the service's fabric. After `deadline`, or when nobody answers, the connection is the kernel's:
+    /// What is to be connected by [`Stream::start`]. After `deadline`, or when nobody answers, the connection is the kernel's:
     /// made by the service if there is a `fallback`, else left to the caller ([`Phase::Kernel`]).
-    pub fn connect(
-        service: &Arc<Service>,
-        to: &ConnectTo,
-        sizes: Sizes,
-        deadline: Nanos,
-        fallback: Option<Fallback>,
-    ) -> core::result::Result<Arc<Self>, ConnectFailure> {
+    pub fn connecting(service: &Arc<Service>, to: &ConnectTo, sizes: Sizes, deadline: Nanos, fallback: Option<Fallback>) -> Arc<Self> {
         let stream = Arc::new(Stream::new(service, sizes, Phase::Connecting, Weak::new()));
-        let blocking = fallback.is_none();
         if let Ok(mut state) = stream.state.lock() {
             state.deadline = Some(deadline);
             state.fallback = fallback;
             state.peer = Some(to.peer);
         }
         service.register(stream.token, Arc::clone(&stream) as Arc<dyn Handler>);
-        match service.fabric().connect(to, stream.token) {
+        stream
+    }
+
+    /// Starts to connect over the service's fabric. Where that fails the stream is the kernel's.
+    pub fn start(self: &Arc<Self>, to: &ConnectTo) -> core::result::Result<(), ConnectFailure> {
+        let blocking = self.state.lock().is_ok_and(|state| state.fallback.is_none());
+        match self.service.fabric().connect(to, self.token) {
             Err(failure) => {
-                drop(service.forget(stream.token));
+                drop(self.service.forget(self.token));
+                self.not_started();
                 return Err(failure);
             }
             Ok(Started::Ready(endpoint)) => {
-                stream.ready(endpoint);
-                if blocking && stream.waits_for_itself() {
-                    return Ok(stream);
+                self.ready(endpoint);
+                if blocking && self.waits_for_itself() {
+                    return Ok(());
                 }
             }
             Ok(Started::Later) => {}
         }
-        service.take_care(stream.token);
-        Ok(stream)
+        self.service.take_care(self.token);
+        Ok(())
+    }
+
+    /// Other threads may wait for it already.
+    fn not_started(&self) {
+        if let Ok(mut state) = self.state.lock()
+            && state.phase == Phase::Connecting
+        {
+            state.fallback = None;
+            self.set_phase(&mut state, Phase::Kernel);
+        }
+        self.sleepers.wake(Interest::all());
     }
 
     /// Takes an incoming connection for `listener`; it joins the listener's queue once it is established.

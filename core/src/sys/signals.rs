@@ -10,7 +10,7 @@ use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use smallvec::SmallVec;
 
 use super::{
-    descriptor,
+    descriptor::{self, OwnFd},
     kernel::call,
     ppoll::{PollFd, SignalMask, ppoll},
 };
@@ -105,7 +105,7 @@ fn blocked() -> Option<SignalMask> {
 }
 
 /// A descriptor that is readable while one of these signals waits (signalfd(2)).
-fn signal_descriptor(signals: SignalMask) -> Option<OwnedFd> {
+fn signal_descriptor(signals: SignalMask) -> Option<OwnFd> {
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
     // SAFETY: the kernel reads an 8-byte mask.
     let made = unsafe { call!(libc::SYS_signalfd4, -1, &raw const signals, size_of::<SignalMask>(), flags) };

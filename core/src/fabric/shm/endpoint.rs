@@ -6,7 +6,7 @@
 use core::net::SocketAddr;
 use std::{collections::VecDeque, os::fd::RawFd, sync::Arc};
 
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd};
 
 use super::{
     channel::{self, Bell, Heard},
@@ -18,6 +18,7 @@ use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, Endpoint, EndpointConfig, EndpointLimits, FabricKind, Outcome, Region, SleepWord, Token},
     log_debug,
+    sys::descriptor::OwnFd,
     work::{Completion, ExposedMemory, MessageMode, Operation, Payload, TransportError, WorkRequest},
 };
 
@@ -44,7 +45,7 @@ enum Stage {
 /// See the module.
 pub(super) struct ShmEndpoint {
     shared: Arc<Shared>,
-    channel: Arc<OwnedFd>,
+    channel: Arc<OwnFd>,
     /// Its name at [`Shared`].
     id: u64,
     token: Token,
@@ -88,7 +89,7 @@ struct Broken {
 /// What an endpoint is made of.
 pub(super) struct Parts {
     pub(super) shared: Arc<Shared>,
-    pub(super) channel: Arc<OwnedFd>,
+    pub(super) channel: Arc<OwnFd>,
     pub(super) own: Own,
     /// Passive side: the peer's memory, and it has asked.
     pub(super) peer: Option<Memory>,
@@ -337,6 +338,18 @@ impl ShmEndpoint {
         }
     }
 
+    /// As many messages as there are, and places for them.
+    #[inline]
+    fn messages(&mut self, out: &mut [Completion]) -> usize {
+        let mut count = 0;
+        for slot in out.iter_mut() {
+            let Some(next) = self.message() else { break };
+            *slot = next;
+            count += 1;
+        }
+        count
+    }
+
     fn count_ring(&mut self) {
         match self.rings_due.checked_sub(1) {
             Some(due) => self.rings_due = due,
@@ -414,6 +427,9 @@ impl Endpoint for ShmEndpoint {
     fn disconnect(&mut self) {
         if self.stage != Stage::Ended {
             self.stage = Stage::Ended;
+            if let Some(peer) = &self.peer {
+                peer.end();
+            }
             channel::end(&*self.channel);
         }
     }
@@ -464,11 +480,11 @@ impl Endpoint for ShmEndpoint {
         if !self.waiting.is_empty() {
             self.go_on();
         }
-        let mut count = 0;
-        for slot in out.iter_mut() {
-            let Some(next) = self.message() else { break };
-            *slot = next;
-            count += 1;
+        let mut count = self.messages(out);
+        if count < out.len() && !self.hung_up && self.own.memory().has_ended() {
+            self.hung_up = true;
+            // What it had put there before may have come since.
+            count += self.messages(out.get_mut(count..).unwrap_or_default());
         }
         if self.hung_up && count < out.len() {
             self.fail(TransportError::Flushed);

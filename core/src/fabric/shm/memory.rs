@@ -5,6 +5,7 @@
 //! | 0 | `armed`: how the owner wants to be woken at the next message (bit 0: the bell, bit 1: this word) | owner, taken back by the peer |
 //! | 4 | `starved`: the peer waits for receives to be posted | peer, taken back by the owner |
 //! | 8 | `answered`: the peer's answer is on its way | peer |
+//! | 12 | `ended`: the peer has ended the connection, and puts nothing more into the ring | peer |
 //! | 64 | `posted`: how many receives the owner has posted, modulo 2^32 | owner |
 //! | 68 | the processor on which the owner has last waited, and 1; 0: it has not | owner |
 //! | 128 | ring of messages, 8 bytes each: its number, modulo 2^32, above the message | peer |
@@ -31,7 +32,7 @@ use super::greeting::Greeting;
 use crate::{
     error::{Errno, Result},
     fabric::{EndpointConfig, Region, SleepWord},
-    sys::{descriptor, futex, small_file},
+    sys::{descriptor::OwnFd, futex, small_file},
     wire::Sge,
     work::{ExposedMemory, RemoteAddress},
 };
@@ -42,6 +43,7 @@ const BELL: u32 = 1;
 const WORD: u32 = 2;
 const STARVED: usize = 4;
 const ANSWERED: usize = 8;
+const ENDED: usize = 12;
 const POSTED: usize = 64;
 const PROCESSOR: usize = 68;
 const RING: usize = 128;
@@ -209,6 +211,17 @@ impl Memory {
         self.word(ANSWERED).load(Ordering::Acquire) != 0
     }
 
+    /// Peer: has ended the connection. The channel says so too, but to a thread that has to wake first.
+    pub(super) fn end(&self) {
+        self.word(ENDED).store(1, Ordering::Release);
+    }
+
+    /// Owner: whether the peer has. If so, all that it has put into the ring can be seen.
+    #[inline]
+    pub(super) fn has_ended(&self) -> bool {
+        self.word(ENDED).load(Ordering::Acquire) != 0
+    }
+
     #[inline(always)]
     fn slot(&self, number: u32) -> usize {
         RING + ENTRY * (number & (self.layout.entries - 1)) as usize
@@ -299,7 +312,7 @@ pub(super) struct Own {
     receive: Region,
     targets: Region,
     memory: Arc<Memory>,
-    file: Option<OwnedFd>,
+    file: Option<OwnFd>,
 }
 
 impl Own {
@@ -312,7 +325,7 @@ impl Own {
         let targets = unsafe { memory.region.window(targets_at, layout.targets as usize) }?;
         // SAFETY: as above.
         let receive = unsafe { memory.region.window(receive_at, layout.receive as usize) }?;
-        Ok(Own { receive, targets, memory, file: Some(file) })
+        Ok(Own { receive, targets, memory, file: Some(file.into()) })
     }
 
     pub(super) fn memory(&self) -> &Arc<Memory> {
@@ -328,13 +341,13 @@ impl Own {
     }
 
     /// The file, to be handed over once.
-    pub(super) fn take_file(&mut self) -> Option<OwnedFd> {
+    pub(super) fn take_file(&mut self) -> Option<OwnFd> {
         self.file.take()
     }
 
     /// It will be used later: its file makes room for the program's descriptors.
     pub(super) fn lay_aside(mut self) -> Self {
-        self.file = self.file.map(descriptor::lift);
+        self.file = self.file.map(OwnFd::lifted);
         self
     }
 }

@@ -8,7 +8,6 @@ use std::{
 };
 
 use rustix::{
-    fd::OwnedFd,
     fs::{MemfdFlags, SealFlags},
     pipe::{PipeFlags, pipe_with},
 };
@@ -21,6 +20,7 @@ use crate::{
         Endpoint, EndpointConfig,
         contract::{self, Harness},
     },
+    sys::descriptor::OwnFd,
     sys::ppoll::{PollFd, ppoll},
     work::{Completion, Operation, Payload, RemoteAddress, TransportError, WorkRequest},
 };
@@ -90,7 +90,7 @@ fn listen(shm: &Shm) -> Box<dyn Listening> {
 }
 
 /// Somebody who has connected to a listener, and says nothing.
-fn silent_client(addr: SocketAddr) -> OwnedFd {
+fn silent_client(addr: SocketAddr) -> OwnFd {
     channel::connect(&name::candidates(addr), 0).unwrap().unwrap()
 }
 
@@ -141,7 +141,7 @@ fn program_without_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let shm = Shm::open().unwrap();
     let listening = listen(&shm);
-    let clients: Vec<OwnedFd> = (0..3).map(|_| silent_client(listening.local_addr())).collect();
+    let clients: Vec<OwnFd> = (0..3).map(|_| silent_client(listening.local_addr())).collect();
     let many = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(2), ..many }).unwrap();
     assert!(!is_busy(&shm));
@@ -236,7 +236,7 @@ fn a_listener_that_others_hold_keeps_nobody_busy() {
     let socket = channel::listen(&name::of_listener(addr, false)).unwrap();
     let held = rustix::io::fcntl_dupfd_cloexec(&socket, 0).unwrap();
     let (id, quiet) = (shm.shared.id(), AtomicBool::new(false));
-    let rendezvous = Arc::new(Rendezvous { id, socket, quiet, token: Token(1), addr, v6_only: false, endpoint: CONFIG });
+    let rendezvous = Arc::new(Rendezvous { id, socket, quiet, token: Token(1), addr, v6_only: false, endpoint: Mutex::new(CONFIG) });
     shm.shared.listen(&rendezvous).unwrap();
     drop(Listener { rendezvous, shared: Arc::clone(&shm.shared) });
     assert!(!is_busy(&shm));
@@ -271,7 +271,7 @@ fn memory_that_is_taken() {
 }
 
 /// A rogue that has connected, and the endpoint that it is connected with.
-fn met_by(shm: &Shm) -> (OwnedFd, rogue::Handed, Box<dyn Endpoint>) {
+fn met_by(shm: &Shm) -> (OwnFd, rogue::Handed, Box<dyn Endpoint>) {
     let listening = listen(shm);
     let channel = rogue::connect(listening.local_addr()).unwrap();
     let own = rogue::Handed::good(16, 32, 4096, 5);
@@ -315,6 +315,24 @@ fn receives_that_are_taken_back() {
         assert_eq!(completion(&mut *endpoint), Some(Completion::Failed(TransportError::Other(0))), "{back}");
         assert!(!endpoint.is_waiting(), "{back}");
     }
+}
+
+/// The thread that watches channels need not have run.
+#[test]
+fn an_end_is_seen_behind_all_that_was_sent() {
+    let shm = Shm::open().unwrap();
+    let (channel, _own, mut endpoint) = met_by(&shm);
+    let other = rogue::hear(&channel).unwrap();
+    assert_eq!(completion(&mut *endpoint), None);
+    for number in 1..=3 {
+        other.mapped.put(other.mapped.entry(number), number, 7);
+    }
+    other.mapped.set(rogue::ENDED, 1);
+    let mut completions = [Completion::Sent { id: 0 }; 16];
+    assert_eq!(endpoint.poll(&mut completions), 4);
+    assert_eq!(completions[..3], [Completion::Received { message: 7 }; 3]);
+    assert_eq!(completions[3], Completion::Failed(TransportError::Flushed));
+    assert_eq!(completion(&mut *endpoint), None);
 }
 
 #[test]

@@ -19,9 +19,10 @@ use rustix::{
 use crate::{
     error::Errno,
     fabric::{
-        shm::tests::rogue::{self as raw, ANSWERED, ARMED, FILES, GREETING, Handed, Heard, Mapped, POSTED, PROCESSOR, STARVED},
+        shm::tests::rogue::{self as raw, ANSWERED, ARMED, ENDED, FILES, GREETING, Handed, Heard, Mapped, POSTED, PROCESSOR, STARVED},
         sim::Random,
     },
+    sys::descriptor::OwnFd,
     wire::{ByteOrder, ConnectRecord, Control, Message, Sge},
 };
 
@@ -41,7 +42,7 @@ pub(super) struct Program {
     connects: bool,
     server: SocketAddr,
     client: SocketAddr,
-    listener: Option<OwnedFd>,
+    listener: Option<OwnFd>,
     lines: Vec<Line>,
     steps: u64,
     /// How often in a thousand a step is not what it should be.
@@ -55,7 +56,7 @@ pub(super) struct Program {
 
 /// One of its connections.
 struct Line {
-    channel: OwnedFd,
+    channel: OwnFd,
     stage: Stage,
     own: Handed,
     other: Option<Heard>,
@@ -500,7 +501,7 @@ impl Line {
             }
             9 => {
                 let words = own.iter().chain(&other);
-                words.for_each(|mapped| mapped.set(pick(random, &[ARMED, STARVED, ANSWERED, PROCESSOR]), number(random)));
+                words.for_each(|mapped| mapped.set(pick(random, &[ARMED, STARVED, ANSWERED, ENDED, PROCESSOR]), number(random)));
             }
             10 => self.misadvertise(random),
             _ => (0..random.within(&(1..=300))).for_each(|_| raw::say(&self.channel, &[0], &[])),
@@ -581,7 +582,7 @@ fn scribble_once(mapped: &Mapped, random: &mut Random) {
     let targets = mapped.exposed.targets.addr as usize;
     let at = match random.number() % 6 {
         0 => POSTED,
-        1 => pick(random, &[ARMED, STARVED, ANSWERED, PROCESSOR]),
+        1 => pick(random, &[ARMED, STARVED, ANSWERED, ENDED, PROCESSOR]),
         2 | 3 => mapped.entry(random.number() as u32) + 4 * (random.number() % 2) as usize,
         4 => targets + 4 * (random.number() % 8) as usize,
         _ => targets + (random.number() as usize % (mapped.len - targets).max(1)) / 4 * 4,
