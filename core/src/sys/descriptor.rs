@@ -21,8 +21,8 @@ use super::{
 use crate::error::Result;
 
 /// Own descriptors stand at and above this number where the limit allows.
-/// (select's FD_SETSIZE: up to here programs close and reuse numbers by hand.)
-const BASE: RawFd = 1024;
+/// (Past select's FD_SETSIZE: up to there, and at it, programs close and reuse numbers by hand.)
+const BASE: RawFd = 1100;
 
 /// Moves a descriptor out of the program's way, which closes it no more. Where the limit on descriptors leaves no room up there it stays
 /// where it is.
