@@ -85,8 +85,9 @@ static void waits(int fd) {
 }
 
 static void *lowers(void *context) {
+	int one = 1;
 	sleep_ms(100);
-	set_low(*(int *)context, 1);
+	must("SO_RCVLOWAT", setsockopt(*(int *)context, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one));
 	return NULL;
 }
 

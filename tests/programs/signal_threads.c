@@ -3,13 +3,14 @@
 #include "signal_calls.h"
 
 static sigset_t one_signal;
-static volatile bool ended;
+static long got;
+static int got_error;
 
 static void *blocked_reader(void *unused) {
 	pthread_sigmask(SIG_BLOCK, &one_signal, NULL);
 	char text[4];
-	long got = recv(both.server, text, 4, MSG_WAITALL);
-	say("the thread that blocks it: recv %ld %s", got, got < 0 ? strerrorname_np(errno) : "");
+	got = recv(both.server, text, 4, MSG_WAITALL);
+	got_error = errno;
 	return unused;
 }
 
@@ -43,6 +44,7 @@ int main(int argc, char **argv) {
 	say("the thread that does not: poll %d %s, handled %d", result, result < 0 ? strerrorname_np(error) : "", (int)handled);
 	pthread_join(killer, NULL);
 	pthread_join(reader, NULL);
+	say("the thread that blocks it: recv %ld %s", got, got < 0 ? strerrorname_np(got_error) : "");
 
 	pthread_sigmask(SIG_BLOCK, &one_signal, NULL);
 	handled = 0;
