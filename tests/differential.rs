@@ -51,7 +51,8 @@ fn plain_output_is_deterministic() {
 
 /// Of these some connections are the kernel's: after a refusal, on a listener that was shut down or that others serve, or near the limit
 /// of descriptors.
-const KERNEL_TOO: [&str; 5] = ["descriptor_limit", "descriptor_reserve", "socket_dissolve", "socket_refused", "socket_shared_listener"];
+const KERNEL_TOO: [&str; 6] =
+    ["descriptor_limit", "descriptor_plugin_deep", "descriptor_reserve", "socket_dissolve", "socket_refused", "socket_shared_listener"];
 
 /// What is wrong with a program's run under the preload, beside the plain one.
 fn judge(program: &str, address: &str) -> Option<String> {

@@ -198,3 +198,21 @@ fn with_one_end_preloaded_they_go_over_tcp() {
         assert_eq!(listened.counters.get("accepted_kernel"), 1, "{}", listened.report());
     }
 }
+
+/// bash's redirections put the socket under 1, where its builtins write by stdio.
+#[test]
+fn bash_talks_through_shared_memory() {
+    const SCRIPT: &str =
+        "exec 3<>/dev/tcp/$1/$2\necho by echo >&3\nprintf '%s %d\\n' printf 7 >&3\nread -r line <&3\necho \"heard: $line\"\n";
+    let scratch = Scratch::new();
+    let (script, heard, said) = (scratch.path("script"), scratch.path("heard"), scratch.path("said"));
+    fs::write(&script, SCRIPT).expect("the script");
+    fs::write(&said, "an answer\n").expect("the answer");
+    let client = format!("bash {} AT PORT", script.display());
+    let server = format!("socat -t 9 {}!!OPEN:{},creat TCP-LISTEN:PORT,bind=127.0.0.1,reuseaddr", said.display(), heard.display());
+    let [server, client] = Two::new(&server, &client).run([true, true]);
+    assert_eq!(client.output, "heard: an answer\n", "{}", client.report());
+    assert_eq!(fs::read_to_string(&heard).expect("what the server heard"), "by echo\nprintf 7\n");
+    client.was_over_shm(10);
+    server.was_over_shm(10);
+}

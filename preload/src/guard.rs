@@ -6,13 +6,19 @@ use libc::{fd_set, nfds_t, pollfd};
 use rsocket::{
     calls::descriptor::is_ours,
     capi::boundary::{descriptor, poll, select},
-    sys::inside,
+    sys::{inside, own},
 };
 
 /// The number is an rsocket's, and it is not the library itself (or a library that it calls) that asks.
 #[inline(always)]
 pub(crate) fn ours(fd: c_int) -> bool {
     is_ours(fd) && !inside::is_set()
+}
+
+/// The number is an rsocket's or one of the library's own descriptors, and it is not the library itself that asks.
+#[inline(always)]
+pub(crate) fn ours_or_own(fd: c_int) -> bool {
+    (is_ours(fd) || own::is_own(fd)) && !inside::is_set()
 }
 
 /// An entry of a poll call is ours.
@@ -58,6 +64,15 @@ fn any_bit(mut word: u64, number: impl Fn(usize) -> usize, count: usize) -> bool
 pub(crate) fn fresh(fd: c_int) -> c_int {
     if ours(fd) {
         forget(fd);
+    }
+    given(fd)
+}
+
+/// A number that the program has from now on (or an error, which is left alone).
+#[inline(always)]
+pub(crate) fn given(fd: c_int) -> c_int {
+    if !inside::is_set() {
+        own::release(fd);
     }
     fd
 }

@@ -23,6 +23,7 @@ static AT_START: extern "C" fn() = at_start;
 extern "C" fn at_start() {
     real::resolve_all();
     capi::lifecycle::register();
+    capi::lifecycle::before_exit(hooks::stream::flush);
 }
 
 /// What `rsocket run` looks for in a file, to tell this library from others of its name.

@@ -43,12 +43,18 @@ symbols! {
     // descriptor
     close dup dup2 dup3 fcntl fcntl64 ioctl close_range closefrom
     // stream
-    fclose fdopen
+    fclose fdopen fileno fileno_unlocked
+    // print (dprintf calls vdprintf)
+    vdprintf __vdprintf_chk
+    // what older programs import
+    __read __write __send __connect __close __dup2 __fcntl __lseek __pread64 __pwrite64 __poll __select __open __open64 __pipe
     // epoll
     epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
     // creator
     open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64
-    pipe pipe2 socketpair eventfd timerfd_create signalfd memfd_create inotify_init inotify_init1
+    pipe pipe2 socketpair eventfd timerfd_create signalfd
+    mkstemp mkstemp64 mkostemp mkostemp64 mkstemps mkstemps64 mkostemps mkostemps64 posix_openpt shm_open open_by_handle_at pidfd_open pidfd_getfd
+    memfd_create inotify_init inotify_init1
     // system_call
     syscall
 }

@@ -45,8 +45,8 @@ pub fn artefact(name: &str) -> PathBuf {
 }
 
 /// Compiles `tests/programs/NAME.c` into `target/test-programs/NAME` unless that is up to date, and returns its path. Libraries to link
-/// stand in the source, in a line `// libs: -lrdmacm -libverbs`, and what else gcc is to be told in a line `// flags: -D_FORTIFY_SOURCE=2`.
-/// Tests may call it at the same time.
+/// stand in the source, in a line `// libs: -lrdmacm -libverbs`, and what else gcc is to be told in a line `// flags: -D_FORTIFY_SOURCE=2`;
+/// a line `// needs: NAME` names another one that is to stand beside it. Tests may call it at the same time.
 #[track_caller]
 pub fn build_c_program(name: &str) -> PathBuf {
     static SERIAL: AtomicUsize = AtomicUsize::new(0);
@@ -59,6 +59,9 @@ pub fn build_c_program(name: &str) -> PathBuf {
     let program = folder.join(name);
 
     let line = |of: &str| text.lines().find_map(|line| line.trim().strip_prefix(of)).unwrap_or_default().split_whitespace();
+    for needed in line("// needs:") {
+        build_c_program(needed);
+    }
     let headers = fs::read_dir(&sources).into_iter().flatten().flatten().map(|entry| entry.path());
     let headers = headers.filter(|path| path.extension().is_some_and(|e| e == "h"));
     let newest = headers.chain([source.clone()]).filter_map(|path| modified(&path)).max();

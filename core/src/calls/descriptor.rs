@@ -8,7 +8,7 @@ use crate::{
     fd::{self, Shared},
     socket::{runtime, wait},
     stats,
-    sys::{clock, descriptor},
+    sys::{clock, descriptor, own},
 };
 
 /// Longest time that exit waits for data to leave, in nanoseconds.
@@ -124,6 +124,7 @@ pub fn after_fork_in_parent() {
 /// After fork in the child: everything inherited is forgotten (pthread_atfork child handler).
 pub fn after_fork_in_child() {
     fd::forget_all();
+    own::forget_all();
     runtime::forget_in_child();
     wait::forget_idle();
     stats::reset();

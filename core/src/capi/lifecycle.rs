@@ -1,6 +1,7 @@
 //! What the library hangs onto the process: fork and exit.
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 
 use crate::{calls::descriptor, sys::owner};
 
@@ -31,9 +32,20 @@ unsafe extern "C" fn in_child() {
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = at_exit;
 
+/// What is done first at exit.
+static FIRST: OnceLock<fn()> = OnceLock::new();
+
+/// Before connections are closed at exit, this is done: what the program has left to its C library to write.
+pub fn before_exit(first: fn()) {
+    let _ = FIRST.set(first);
+}
+
 extern "C" fn at_exit() {
     // A vfork child that calls exit leaves its parent's data alone.
     if owner::is_current() {
+        if let Some(first) = FIRST.get() {
+            first();
+        }
         descriptor::flush_at_exit();
     }
 }

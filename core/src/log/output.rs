@@ -5,19 +5,21 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 use rustix::{
     event::{PollFd, PollFlags},
-    fd::OwnedFd,
     fs::{Mode, OFlags},
 };
 
 use super::line::Line;
-use crate::error::{Errno, Result};
+use crate::{
+    error::{Errno, Result},
+    sys::own::OwnFd,
+};
 
 /// Never higher: the kernel's table of a process grows with its highest descriptor.
 const HIGHEST_BASE: u64 = 16_384;
 
 /// A descriptor with a high number, and the file that it was when it was made.
 pub(crate) struct Output {
-    file: OwnedFd,
+    file: OwnFd,
     identity: (u64, u64),
     stderr: bool,
 }
@@ -66,25 +68,25 @@ pub(super) fn warn(text: fmt::Arguments<'_>) {
     let _ = output.write(line.finish());
 }
 
-fn identity(file: &OwnedFd) -> Result<(u64, u64)> {
+fn identity(file: &OwnFd) -> Result<(u64, u64)> {
     let stat = rustix::fs::fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
 /// A duplicate of standard error. EBADF if it is a network connection: a program that has closed standard error got the number for a socket.
-fn own_stderr() -> Result<OwnedFd> {
+fn own_stderr() -> Result<OwnFd> {
     let base = high_base();
-    let file = crate::sys::stderr::duplicate(base).or_else(|_| crate::sys::stderr::duplicate(3))?;
+    let file: OwnFd = crate::sys::stderr::duplicate(base).or_else(|_| crate::sys::stderr::duplicate(3))?.into();
     match rustix::net::sockopt::socket_domain(&file) {
         Ok(domain) if domain != rustix::net::AddressFamily::UNIX => Err(Errno::BADF),
         Ok(_) | Err(_) => Ok(file),
     }
 }
 
-fn append_to(path: &[u8]) -> Result<OwnedFd> {
+fn append_to(path: &[u8]) -> Result<OwnFd> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?;
-    rustix::io::fcntl_dupfd_cloexec(&file, high_base()).or(Ok(file))
+    rustix::io::fcntl_dupfd_cloexec(&file, high_base()).or(Ok(file)).map(OwnFd::from)
 }
 
 /// Three quarters of the descriptors that the process may have.
@@ -113,15 +115,17 @@ fn expanded(name: &OsStr) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fd::AsRawFd;
+
     use super::*;
 
     #[test]
     fn never_writes_to_what_the_program_opened_instead() {
         let path = std::env::temp_dir().join(format!("rsocket-output-{}", std::process::id()));
-        let mut output = Output::open(path.as_os_str()).unwrap();
+        let output = Output::open(path.as_os_str()).unwrap();
         assert!(output.is_ready() && output.write(b"one\n"));
         let other = append_to(&[path.as_os_str().as_bytes(), b".other"].concat()).unwrap();
-        rustix::io::dup2(&other, &mut output.file).unwrap();
+        crate::sys::kernel::dup3(other.as_raw_fd(), output.file.as_raw_fd(), 0).unwrap();
         assert!(!output.write(b"two\n"));
         assert_eq!(std::fs::read(&path).unwrap(), b"one\n");
         std::fs::remove_file(&path).unwrap();

@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard},
 };
 
-use rustix::fd::{AsRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsRawFd, RawFd};
 
 use crate::{
     error::{Errno, Result},
@@ -21,7 +21,8 @@ use crate::{
     log_trace, log_warn,
     sys::{
         clock::{self, Nanos},
-        descriptor, inside,
+        descriptor::{self, OwnFd},
+        inside, own,
         ppoll::{PollFd, ppoll},
         signals,
     },
@@ -73,7 +74,7 @@ pub trait Handler: Send + Sync {
 /// The service over one fabric.
 pub struct Service {
     fabric: Arc<dyn Fabric>,
-    wake: OwnedFd,
+    wake: OwnFd,
     awake: AtomicBool,
     registry: Mutex<HashMap<Token, Arc<dyn Handler>>>,
     care: Mutex<Vec<Token>>,
@@ -105,7 +106,7 @@ impl Service {
     pub fn with_clock(fabric: Arc<dyn Fabric>, clock: impl Fn() -> Nanos + Send + Sync + 'static) -> Result<Arc<Self>> {
         Ok(Arc::new(Service {
             fabric,
-            wake: descriptor::event()?,
+            wake: descriptor::own_event()?,
             awake: AtomicBool::new(false),
             registry: Mutex::new(HashMap::new()),
             care: Mutex::new(Vec::new()),
@@ -138,6 +139,9 @@ impl Service {
     pub fn start(self: &Arc<Self>) -> Result<()> {
         let service = Arc::clone(self);
         let spawned = signals::with_all_blocked(|| std::thread::Builder::new().name("rsocket".into()).spawn(move || service.run()));
+        if spawned.is_ok() {
+            own::thread_begins();
+        }
         spawned.map(drop).map_err(|error| error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error))
     }
 

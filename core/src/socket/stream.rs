@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::AsRawFd;
 
 use super::{
     engine::{Engine, Sizes},
@@ -38,6 +38,7 @@ use crate::{
     service::{Care, Handler, Service},
     sys::{
         clock::Nanos,
+        descriptor::OwnFd,
         lock::{Lock, Reentered},
     },
 };
@@ -74,7 +75,7 @@ pub enum Phase {
 /// What the kernel needs to make a connection that no fabric could make.
 pub struct Fallback {
     /// A duplicate of the program's descriptor.
-    pub socket: OwnedFd,
+    pub socket: OwnFd,
     /// The peer.
     pub peer: SocketAddr,
 }

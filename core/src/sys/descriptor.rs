@@ -13,15 +13,24 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-use super::ppoll::{PollFd, ppoll};
+pub use super::own::OwnFd;
+use super::{
+    own,
+    ppoll::{PollFd, ppoll},
+};
 use crate::error::Result;
 
 /// Own descriptors stand at and above this number where the limit allows.
 /// (select's FD_SETSIZE: up to here programs close and reuse numbers by hand.)
 const BASE: RawFd = 1024;
 
-/// Moves a descriptor out of the program's way. Where the limit on descriptors leaves no room up there it stays where it is.
-pub fn lift(fd: OwnedFd) -> OwnedFd {
+/// Moves a descriptor out of the program's way, which closes it no more. Where the limit on descriptors leaves no room up there it stays
+/// where it is.
+pub fn lift(fd: OwnedFd) -> OwnFd {
+    lifted(fd).into()
+}
+
+fn lifted(fd: OwnedFd) -> OwnedFd {
     /// The base when it was last looked up, 0 before: a system call less for each descriptor.
     static KNOWN: AtomicI32 = AtomicI32::new(0);
     let mut known = KNOWN.load(Ordering::Relaxed);
@@ -73,7 +82,7 @@ pub fn may_take_more(own: usize) -> bool {
 /// Moves a descriptor out of the program's way, as [`lift`], for the library that has taken `own` numbers: EMFILE where the program would
 /// be left too few, see [`may_take_more`]. Those are counted only where the new descriptor, whose number was the lowest free one, says
 /// that few may be left.
-pub fn lift_sparingly(fd: OwnedFd, own: usize) -> Result<OwnedFd> {
+pub fn lift_sparingly(fd: OwnedFd, own: usize) -> Result<OwnFd> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let below = u64::try_from(fd.as_raw_fd()).unwrap_or(0);
     let own_too = u64::try_from(3 * own + LEFT).unwrap_or(u64::MAX);
@@ -84,8 +93,9 @@ pub fn lift_sparingly(fd: OwnedFd, own: usize) -> Result<OwnedFd> {
 }
 
 /// A duplicate of a program's descriptor for the library's own use.
-pub fn duplicate(fd: RawFd) -> Result<OwnedFd> {
-    fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, base()).or_else(|_| fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, 3))
+pub fn duplicate(fd: RawFd) -> Result<OwnFd> {
+    let copy = fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, base());
+    copy.or_else(|_| fcntl_dupfd_cloexec(borrow(fd).ok_or(Errno::BADF)?, 3)).map(OwnFd::from)
 }
 
 /// Borrows a number for one system call. `None` for a negative one.
@@ -98,6 +108,13 @@ pub fn borrow(fd: RawFd) -> Option<BorrowedFd<'static>> {
 
 /// A nonblocking event descriptor.
 pub fn event() -> Result<OwnedFd> {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(lifted)?;
+    own::mark_for_good(event.as_raw_fd());
+    Ok(event)
+}
+
+/// The same, for those who close it soon.
+pub fn own_event() -> Result<OwnFd> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(lift)
 }
 

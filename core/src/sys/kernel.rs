@@ -120,9 +120,30 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> Result<c_int> {
     unsafe { call!(libc::SYS_dup3, old, new, flags) }.map(|number| number as c_int)
 }
 
+/// close(2) of a number.
+pub fn close(fd: c_int) -> Result<()> {
+    // SAFETY: takes no pointer; what is closed is the program's wish.
+    unsafe { call!(libc::SYS_close, fd) }.map(drop)
+}
+
+/// close_range(2).
+pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
+    // SAFETY: takes no pointer; what is closed is the program's wish.
+    unsafe { call!(libc::SYS_close_range, first, last, flags) }.map(drop)
+}
+
 /// The size of the process's descriptor table in the kernel: every open descriptor's number is below it.
 /// `None` when /proc does not say.
 pub fn descriptor_table_size() -> Option<usize> {
+    from_status(b"FDSize:")
+}
+
+/// How many threads the process has. `None` when /proc does not say.
+pub fn threads() -> Option<usize> {
+    from_status(b"Threads:")
+}
+
+fn from_status(name: &[u8]) -> Option<usize> {
     let status = open(c"/proc/self/status").ok()?;
     let mut text = [MaybeUninit::<u8>::uninit(); 4096];
     // SAFETY: reads at most `text.len()` bytes into `text`.
@@ -132,11 +153,11 @@ pub fn descriptor_table_size() -> Option<usize> {
     let start = text.get(..read.ok()?)?;
     // SAFETY: the kernel has written these bytes; MaybeUninit<u8> has the layout of u8.
     let start = unsafe { &*(start as *const [MaybeUninit<u8>] as *const [u8]) };
-    table_size_in(start)
+    number_in(start, name)
 }
 
-fn table_size_in(status: &[u8]) -> Option<usize> {
-    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"FDSize:"))?;
+fn number_in(status: &[u8], name: &[u8]) -> Option<usize> {
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
     core::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
@@ -176,8 +197,9 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         let size = descriptor_table_size().unwrap();
         assert!(size > std::os::fd::AsRawFd::as_raw_fd(&file) as usize);
-        assert_eq!(table_size_in(b"Name:\tx\nFDSize:\t256\nGroups:\t0"), Some(256));
-        assert_eq!(table_size_in(b"FDSize:\tmany\n"), None);
-        assert_eq!(table_size_in(b""), None);
+        assert_eq!(number_in(b"Name:\tx\nFDSize:\t256\nGroups:\t0", b"FDSize:"), Some(256));
+        assert_eq!(number_in(b"FDSize:\tmany\n", b"FDSize:"), None);
+        assert_eq!(number_in(b"", b"FDSize:"), None);
+        assert!(threads() >= Some(1));
     }
 }

@@ -40,7 +40,7 @@ mod tests {
         let start = unsafe { libc::mmap(core::ptr::null_mut(), 4 * PAGE, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
         assert_ne!(start, libc::MAP_FAILED);
         // SAFETY: its third page, which nobody uses.
-        assert_eq!(unsafe { libc::mprotect(start.byte_add(2 * PAGE), PAGE, libc::PROT_NONE) }, 0);
+        assert_eq!(unsafe { libc::mprotect(start.wrapping_byte_add(2 * PAGE), PAGE, libc::PROT_NONE) }, 0);
         assert_eq!(readable(start, 0), 0);
         assert_eq!(readable(start, 10), 10);
         assert_eq!(readable(start, 2 * PAGE), 2 * PAGE);

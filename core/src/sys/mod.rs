@@ -10,6 +10,7 @@ pub mod inside;
 pub mod kernel;
 pub mod lock;
 pub mod memory;
+pub mod own;
 pub mod owner;
 pub mod ppoll;
 pub mod signals;

@@ -1,6 +1,6 @@
 //! Calls that give out a new number: if an rsocket stood under it, it is gone.
 
-use libc::{c_char, c_int, c_uint, mode_t, sigset_t};
+use libc::{c_char, c_int, c_uint, c_void, mode_t, pid_t, sigset_t};
 
 use super::real;
 use crate::guard::fresh;
@@ -18,6 +18,8 @@ creators! {
     // The mode of a variable argument list stands where a fixed argument does on x86_64 and aarch64.
     fn open(path: *const c_char, flags: c_int, mode: mode_t);
     fn open64(path: *const c_char, flags: c_int, mode: mode_t);
+    fn __open(path: *const c_char, flags: c_int, mode: mode_t);
+    fn __open64(path: *const c_char, flags: c_int, mode: mode_t);
     fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t);
     fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t);
     fn __open_2(path: *const c_char, flags: c_int);
@@ -29,6 +31,20 @@ creators! {
     fn eventfd(initial: c_uint, flags: c_int);
     fn timerfd_create(clock: c_int, flags: c_int);
     fn signalfd(fd: c_int, mask: *const sigset_t, flags: c_int);
+    // These give out numbers that programs close by themselves.
+    fn mkstemp(template: *mut c_char);
+    fn mkstemp64(template: *mut c_char);
+    fn mkostemp(template: *mut c_char, flags: c_int);
+    fn mkostemp64(template: *mut c_char, flags: c_int);
+    fn mkstemps(template: *mut c_char, suffix: c_int);
+    fn mkstemps64(template: *mut c_char, suffix: c_int);
+    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int);
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int);
+    fn posix_openpt(flags: c_int);
+    fn shm_open(name: *const c_char, flags: c_int, mode: mode_t);
+    fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int);
+    fn pidfd_open(process: pid_t, flags: c_uint);
+    fn pidfd_getfd(process: c_int, number: c_int, flags: c_uint);
     fn memfd_create(name: *const c_char, flags: c_uint);
     fn inotify_init();
     fn inotify_init1(flags: c_int);
@@ -37,6 +53,11 @@ creators! {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pipe(ends: *mut c_int) -> c_int {
     both(real!(pipe(ends: *mut c_int) -> c_int), ends)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __pipe(ends: *mut c_int) -> c_int {
+    both(real!(__pipe(ends: *mut c_int) -> c_int), ends)
 }
 
 #[unsafe(no_mangle)]

@@ -55,6 +55,14 @@ hooks! {
         = ours(fd) && length <= room => boundary::recvfrom(fd, buffer, length, flags, address, address_room);
 
     // At offset -1 these are readv and writev with flags.
+    // As programs import them that were linked with parts of older C libraries.
+    fn __read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t
+        = ours(fd) => boundary::read(fd, buffer, length);
+    fn __write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t
+        = ours(fd) => boundary::write(fd, buffer, length);
+    fn __send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t
+        = ours(fd) => boundary::send(fd, buffer, length, flags);
+
     fn preadv2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t
         = ours(fd) && offset == -1 => with_flags(flags, |flags| boundary::readv(fd, vectors, count, flags));
     fn preadv64v2(fd: c_int, vectors: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t

@@ -6,6 +6,7 @@ pub(crate) mod epoll;
 pub(crate) mod io;
 pub(crate) mod option;
 pub(crate) mod poll;
+pub(crate) mod print;
 pub(crate) mod seek;
 pub(crate) mod select;
 pub(crate) mod socket;

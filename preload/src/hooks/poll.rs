@@ -9,6 +9,8 @@ use crate::guard::ours_polled;
 hooks! {
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int
         = ours_polled(fds, count) => boundary::poll(fds, count, timeout);
+    fn __poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int
+        = ours_polled(fds, count) => boundary::poll(fds, count, timeout);
     fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int
         = ours_polled(fds, count) => boundary::ppoll(fds, count, timeout, mask);
 

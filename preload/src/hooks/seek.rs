@@ -8,9 +8,12 @@ use crate::guard::ours;
 
 hooks! {
     fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t = ours(fd) => seeking(fd);
+    fn __lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t = ours(fd) => seeking(fd);
     fn lseek64(fd: c_int, offset: off64_t, whence: c_int) -> off64_t = ours(fd) => seeking(fd);
     fn pread(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t = ours(fd) => transfer(fd);
     fn pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off64_t) -> ssize_t = ours(fd) => transfer(fd);
+    fn __pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off64_t) -> ssize_t = ours(fd) => transfer(fd);
+    fn __pwrite64(fd: c_int, buffer: *const c_void, length: size_t, offset: off64_t) -> ssize_t = ours(fd) => transfer(fd);
     fn __pread_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t
         = ours(fd) && length <= room => transfer(fd);
     fn __pread64_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off64_t, room: size_t) -> ssize_t

@@ -8,7 +8,7 @@ use rsocket::{
 };
 
 use super::{hooks, real};
-use crate::guard::{fresh, ours};
+use crate::guard::{fresh, given, ours};
 
 hooks! {
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int
@@ -16,6 +16,8 @@ hooks! {
     fn listen(fd: c_int, backlog: c_int) -> c_int
         = ours(fd) => boundary::listen(fd, backlog);
     fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int
+        = ours(fd) => boundary::connect(fd, address, length);
+    fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int
         = ours(fd) => boundary::connect(fd, address, length);
     fn shutdown(fd: c_int, how: c_int) -> c_int
         = ours(fd) => descriptor::shutdown(fd, how);
@@ -34,7 +36,7 @@ pub(crate) fn possible(domain: c_int) -> bool {
 pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let made = || answer(|| calls::socket::socket(domain, kind, protocol));
     match possible(domain).then(made).flatten() {
-        Some(fd) => fd,
+        Some(fd) => given(fd),
         None => fresh(real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int)),
     }
 }
@@ -42,7 +44,7 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     match accepted(fd, address, length, 0) {
-        Some(fd) => fd,
+        Some(fd) => given(fd),
         None => fresh(real!(accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int)),
     }
 }
@@ -50,7 +52,7 @@ pub(crate) unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
     match accepted(fd, address, length, flags) {
-        Some(fd) => fd,
+        Some(fd) => given(fd),
         None => fresh(real!(accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int)),
     }
 }

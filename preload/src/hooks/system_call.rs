@@ -4,9 +4,10 @@ use core::time::Duration;
 use std::time::Instant;
 
 use libc::{c_int, c_long, nfds_t, timespec};
+use rsocket::capi::boundary;
 
 use super::{descriptor, epoll, io, option, poll, real, seek, select, socket, splice};
-use crate::guard::{fresh, ours, ours_polled, ours_selected};
+use crate::guard::{fresh, ours, ours_or_own, ours_polled, ours_selected};
 
 /// Seven words, as every caller's variable argument list has them; those that were not passed are only handed on.
 #[unsafe(no_mangle)]
@@ -34,8 +35,10 @@ unsafe fn concerns(number: c_long, [a, b, c, d]: [usize; 4]) -> bool {
         libc::SYS_socket => socket::possible(a as c_int),
         libc::SYS_close_range => true,
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_dup2 => ours(a as c_int) || ours(b as c_int),
-        libc::SYS_dup3 | libc::SYS_sendfile => ours(a as c_int) || ours(b as c_int),
+        libc::SYS_dup2 => ours_or_own(a as c_int) || ours_or_own(b as c_int),
+        libc::SYS_dup3 => ours_or_own(a as c_int) || ours_or_own(b as c_int),
+        libc::SYS_close | libc::SYS_dup | libc::SYS_fcntl => ours_or_own(a as c_int),
+        libc::SYS_sendfile => ours(a as c_int) || ours(b as c_int),
         libc::SYS_splice | libc::SYS_epoll_ctl => ours(a as c_int) || ours(c as c_int),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the caller's promise is the one asked for.
@@ -237,12 +240,13 @@ unsafe fn waiting(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
         }
         _ => return None,
     };
-    // "The Linux ppoll() system call modifies its tmo_p argument" (ppoll(2); so does pselect6).
-    if let (result, Some(timeout)) = result {
+    // "The Linux ppoll() system call modifies its tmo_p argument" (ppoll(2); so does pselect6), unless it is wrong.
+    let (result, timeout) = result;
+    let waited = result >= 0 || boundary::errno() == libc::EINTR;
+    if let Some(timeout) = timeout.filter(|_| waited) {
         left(timeout, start);
-        return Some(c_long::from(result));
     }
-    Some(c_long::from(result.0))
+    Some(c_long::from(result))
 }
 
 /// What is left of a time-out that began then.

@@ -3,17 +3,24 @@
 
 use core::ffi::{c_int, c_uint, c_ulong, c_void};
 
-use super::{map, zero};
+use super::{attempt, map, zero};
 use crate::{
     calls::{Route, descriptor, io, socket},
     error::Errno,
-    sys::{kernel::descriptor_table_size, owner},
+    sys::{
+        descriptor::borrow,
+        kernel::{self, descriptor_table_size},
+        own, owner,
+    },
 };
 
 /// close(2).
 pub fn close(fd: c_int) -> Route<c_int> {
     if !owner::is_current() {
         return Route::Kernel;
+    }
+    if own::is_own(fd) {
+        return Route::err(Errno::BADF);
     }
     zero(descriptor::close(fd))
 }
@@ -31,10 +38,25 @@ pub fn dup(fd: c_int) -> Route<c_int> {
     duplicate(fd, 0, false)
 }
 
+/// Whether one of the library's own descriptors is in the way of dup2(2): `old` is as if it were not open, and `new` cannot be had.
+fn own_in_the_way(old: c_int, new: c_int) -> Option<Errno> {
+    if own::is_own(old) || !is_open(old) {
+        return Some(Errno::BADF);
+    }
+    own::is_own(new).then_some(Errno::BUSY)
+}
+
+fn is_open(fd: c_int) -> bool {
+    borrow(fd).is_some_and(|fd| rustix::io::fcntl_getfd(fd).is_ok())
+}
+
 /// dup2(2).
 pub fn dup2(old: c_int, new: c_int) -> Route<c_int> {
     if !owner::is_current() {
         return Route::Kernel;
+    }
+    if let Some(errno) = own_in_the_way(old, new) {
+        return Route::err(errno);
     }
     descriptor::dup_to(old, new, 0, false)
 }
@@ -47,11 +69,20 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> Route<c_int> {
     if !owner::is_current() {
         return Route::Kernel;
     }
+    if old == new {
+        return Route::err(Errno::INVAL);
+    }
+    if let Some(errno) = own_in_the_way(old, new) {
+        return Route::err(errno);
+    }
     descriptor::dup_to(old, new, flags, true)
 }
 
 /// fcntl(2). Commands that take a pointer (locks, owners by structure) are the kernel's: no socket has them, or none that matter here.
 pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> Route<c_int> {
+    if own::is_own(fd) && owner::is_current() {
+        return Route::err(Errno::BADF);
+    }
     // Of an int argument, the upper half of the word is what was there before.
     let number = argument as c_int;
     match command {
@@ -68,6 +99,9 @@ pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> Route<c_int> {
 fn duplicate(fd: c_int, least: c_int, close_on_exec: bool) -> Route<c_int> {
     if !owner::is_current() {
         return Route::Kernel;
+    }
+    if own::is_own(fd) {
+        return Route::err(Errno::BADF);
     }
     descriptor::dup_from(fd, least, close_on_exec)
 }
@@ -101,28 +135,80 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> Route
     })
 }
 
-/// Closes the rsockets numbered `first` to `last`, for close_range(2) and closefrom(3). What is left of the call is the kernel's.
-pub fn close_ours(first: c_uint, last: c_uint) {
+/// Closes the rsockets numbered `first` to `last`. What is left of the call is the kernel's.
+fn close_ours(first: c_uint, last: c_uint) {
     let end = descriptor_table_size().unwrap_or(1 << 20) as c_uint;
     for number in first..last.saturating_add(1).min(end) {
         let fd = number as c_int;
-        if !descriptor::is_ours(fd) {
-            continue;
+        if descriptor::is_ours(fd) {
+            // An error of one does not keep the others open.
+            let _ = descriptor::close(fd);
         }
-        if !owner::is_current() {
-            return;
-        }
-        // An error of one does not keep the others open.
-        let _ = descriptor::close(fd);
     }
 }
 
-/// close_range(2), before the kernel does it: CLOSE_RANGE_CLOEXEC closes nothing, and other flags than CLOSE_RANGE_UNSHARE are EINVAL there.
+/// close_range(2): as if the library's own descriptors were not open. (CLOSE_RANGE_CLOEXEC closes nothing, and they are close-on-exec; other
+/// flags than CLOSE_RANGE_UNSHARE are EINVAL.)
 pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Route<c_int> {
-    if first <= last && flags & !(libc::CLOSE_RANGE_UNSHARE as c_int) == 0 {
-        close_ours(first, last);
+    let flags = flags as c_uint;
+    let known = libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC;
+    if first > last || flags & !known != 0 || !owner::is_current() {
+        return Route::Kernel;
     }
-    Route::Kernel
+    // "CLOSE_RANGE_UNSHARE Unshare the specified file descriptors from any other processes before closing them": from the library's own
+    // threads there is nothing to keep, which would keep open what is closed here.
+    let shares = flags & libc::CLOSE_RANGE_UNSHARE != 0 && !only_thread();
+    if flags & libc::CLOSE_RANGE_CLOEXEC != 0 {
+        return ranges(first, last, if shares { flags } else { libc::CLOSE_RANGE_CLOEXEC });
+    }
+    if shares {
+        // They stay open for the other threads.
+        return ranges(first, last, libc::CLOSE_RANGE_UNSHARE);
+    }
+    close_ours(first, last);
+    ranges(first, last, 0)
+}
+
+/// closefrom(3).
+pub fn closefrom(least: c_int) -> Route<c_int> {
+    let (first, last) = (least.max(0) as c_uint, c_uint::MAX);
+    match close_range(first, last, 0) {
+        // Before Linux 5.9.
+        Route::Done(Err(Errno::NOSYS)) => {
+            each_from(first as c_int);
+            Route::ok(0)
+        }
+        other => other,
+    }
+}
+
+fn each_from(first: c_int) {
+    let end = descriptor_table_size().unwrap_or(1 << 20) as c_int;
+    for fd in (first..end).filter(|fd| !own::is_own(*fd)) {
+        let _ = kernel::close(fd);
+    }
+}
+
+/// close_range(2) of what lies between the library's own descriptors.
+fn ranges(mut first: c_uint, last: c_uint, mut flags: c_uint) -> Route<c_int> {
+    while let Some(own) = c_int::try_from(first).ok().and_then(|from| own::next(from, last.min(c_int::MAX as c_uint) as c_int)) {
+        let own = own as c_uint;
+        if own > first {
+            attempt!(kernel::close_range(first, own - 1, flags));
+            // The table is the thread's own by now.
+            flags &= !libc::CLOSE_RANGE_UNSHARE;
+        }
+        if own == last {
+            return Route::ok(0);
+        }
+        first = own + 1;
+    }
+    map(kernel::close_range(first, last, flags).into(), |()| 0)
+}
+
+/// The process has no threads but the calling one and the library's.
+fn only_thread() -> bool {
+    kernel::threads().is_some_and(|threads| threads <= 1 + own::threads())
 }
 
 /// The kernel has given out this number: what stood under it was closed behind the library's back.

@@ -15,7 +15,7 @@ use rustix::{
 use super::greeting::{BYTES, Greeting};
 use crate::{
     error::{Errno, Result},
-    sys::descriptor,
+    sys::descriptor::{self, OwnFd},
 };
 
 /// Connections that may wait for the listener's service thread; the kernel cuts it to net.core.somaxconn.
@@ -32,7 +32,7 @@ fn address(name: &str) -> Result<SocketAddrUnix> {
 }
 
 /// Listens under a name. EADDRINUSE: somebody else does.
-pub(super) fn listen(name: &str) -> Result<OwnedFd> {
+pub(super) fn listen(name: &str) -> Result<OwnFd> {
     let socket = descriptor::lift(socket()?);
     rustix::net::bind(&socket, &address(name)?)?;
     rustix::net::listen(&socket, BACKLOG)?;
@@ -41,7 +41,7 @@ pub(super) fn listen(name: &str) -> Result<OwnedFd> {
 
 /// Connects to whoever listens under one of the names, in their order. `None`: nobody. EMFILE: the library, which has `own` numbers, may
 /// take no more.
-pub(super) fn connect(names: &[String], own: usize) -> Result<Option<OwnedFd>> {
+pub(super) fn connect(names: &[String], own: usize) -> Result<Option<OwnFd>> {
     let socket = socket()?;
     for name in names {
         match rustix::net::connect(&socket, &address(name)?) {

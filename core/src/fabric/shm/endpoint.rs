@@ -6,7 +6,7 @@
 use core::net::SocketAddr;
 use std::{collections::VecDeque, os::fd::RawFd, sync::Arc};
 
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd};
 
 use super::{
     channel::{self, Bell, Heard},
@@ -18,6 +18,7 @@ use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, Endpoint, EndpointConfig, EndpointLimits, FabricKind, Outcome, Region, SleepWord, Token},
     log_debug,
+    sys::descriptor::OwnFd,
     work::{Completion, ExposedMemory, MessageMode, Operation, Payload, TransportError, WorkRequest},
 };
 
@@ -44,7 +45,7 @@ enum Stage {
 /// See the module.
 pub(super) struct ShmEndpoint {
     shared: Arc<Shared>,
-    channel: Arc<OwnedFd>,
+    channel: Arc<OwnFd>,
     /// Its name at [`Shared`].
     id: u64,
     token: Token,
@@ -88,7 +89,7 @@ struct Broken {
 /// What an endpoint is made of.
 pub(super) struct Parts {
     pub(super) shared: Arc<Shared>,
-    pub(super) channel: Arc<OwnedFd>,
+    pub(super) channel: Arc<OwnFd>,
     pub(super) own: Own,
     /// Passive side: the peer's memory, and it has asked.
     pub(super) peer: Option<Memory>,

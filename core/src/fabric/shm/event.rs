@@ -19,7 +19,7 @@ use rustix::{
         Timespec,
         epoll::{self, CreateFlags, EventData, EventFlags},
     },
-    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    fd::{AsFd, AsRawFd, BorrowedFd},
     time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime},
 };
 
@@ -34,7 +34,7 @@ use crate::{
     error::{Errno, Result},
     fabric::{Endpoint, EndpointConfig, Event, Token, warn_of_limit},
     log_debug,
-    sys::descriptor,
+    sys::descriptor::{self, OwnFd},
 };
 
 /// Clients that have connected and not asked yet; of more, the oldest are turned away.
@@ -49,7 +49,7 @@ const TIMER: u64 = 0;
 pub(super) struct Rendezvous {
     /// Its name at [`Shared`].
     pub(super) id: u64,
-    pub(super) socket: OwnedFd,
+    pub(super) socket: OwnFd,
     /// Its clients are announced once each: there was no descriptor for one.
     pub(super) quiet: AtomicBool,
     pub(super) token: Token,
@@ -62,25 +62,25 @@ pub(super) struct Rendezvous {
 enum Watched {
     Listener(Arc<Rendezvous>),
     /// A client of the listener, connected, whose request has not come yet.
-    Asking(Arc<Rendezvous>, OwnedFd),
+    Asking(Arc<Rendezvous>, OwnFd),
     /// Its end is watched for.
     Connection(Token),
 }
 
 /// See the module.
 pub(super) struct Shared {
-    epoll: OwnedFd,
+    epoll: OwnFd,
     watched: Mutex<HashMap<u64, Watched>>,
     next_id: AtomicU64,
     next_key: AtomicU32,
     endpoints: AtomicUsize,
     /// Goes off when [`Shared::young`] is to be looked at.
-    timer: OwnedFd,
+    timer: OwnFd,
     /// Connections whose ends are not watched for yet.
-    young: Mutex<Vec<(u64, Weak<OwnedFd>)>>,
+    young: Mutex<Vec<(u64, Weak<OwnFd>)>>,
     spare: Mutex<Option<Own>>,
     /// A descriptor for the time when there are no more.
-    reserve: Mutex<Option<OwnedFd>>,
+    reserve: Mutex<Option<OwnFd>>,
     /// Programs of other users are let in.
     any_uid: bool,
 }
@@ -115,7 +115,7 @@ impl Shared {
             next_key: AtomicU32::new(u32::from_ne_bytes(seed)),
             endpoints: AtomicUsize::new(0),
             spare: Mutex::new(None),
-            reserve: Mutex::new(Some(descriptor::event()?)),
+            reserve: Mutex::new(Some(descriptor::own_event()?)),
             any_uid,
         })
     }
@@ -156,7 +156,7 @@ impl Shared {
 
     /// The end of this connection is worth an event, once it is older than [`YOUNG`]. A short one is over by then in good order, which
     /// its own messages say: nobody need be woken for that. Threads that wait for a connection see its end themselves.
-    pub(super) fn watch(&self, channel: &Arc<OwnedFd>, id: u64, token: Token) {
+    pub(super) fn watch(&self, channel: &Arc<OwnFd>, id: u64, token: Token) {
         lock(&self.watched).insert(id, Watched::Connection(token));
         let mut young = lock(&self.young);
         young.push((id, Arc::downgrade(channel)));
@@ -335,11 +335,11 @@ impl Shared {
             let flags = EventFlags::IN | EventFlags::ET;
             let _ = epoll::modify(&self.epoll, &listener.socket, EventData::new_u64(listener.id), flags);
         }
-        *reserve = descriptor::event().ok();
+        *reserve = descriptor::own_event().ok();
     }
 
     /// The request of a client that has connected: now if it is there, else when it comes.
-    fn take_request(self: &Arc<Self>, listener: &Arc<Rendezvous>, channel: OwnedFd) -> Option<Event> {
+    fn take_request(self: &Arc<Self>, listener: &Arc<Rendezvous>, channel: OwnFd) -> Option<Event> {
         let (request, file) = match channel::hear(channel.as_fd()) {
             Heard::Silence => {
                 self.await_request(listener, channel);
@@ -379,7 +379,7 @@ impl Shared {
         }
     }
 
-    fn await_request(&self, listener: &Arc<Rendezvous>, channel: OwnedFd) {
+    fn await_request(&self, listener: &Arc<Rendezvous>, channel: OwnFd) {
         let id = self.id();
         if let Err(errno) = epoll::add(&self.epoll, &channel, EventData::new_u64(id), EventFlags::IN | EventFlags::RDHUP) {
             log_debug!("a client of {} is left to the kernel: {errno}", listener.addr);

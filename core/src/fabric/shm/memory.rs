@@ -31,7 +31,7 @@ use super::greeting::Greeting;
 use crate::{
     error::{Errno, Result},
     fabric::{EndpointConfig, Region, SleepWord},
-    sys::{descriptor, futex, small_file},
+    sys::{descriptor::OwnFd, futex, small_file},
     wire::Sge,
     work::{ExposedMemory, RemoteAddress},
 };
@@ -299,7 +299,7 @@ pub(super) struct Own {
     receive: Region,
     targets: Region,
     memory: Arc<Memory>,
-    file: Option<OwnedFd>,
+    file: Option<OwnFd>,
 }
 
 impl Own {
@@ -312,7 +312,7 @@ impl Own {
         let targets = unsafe { memory.region.window(targets_at, layout.targets as usize) }?;
         // SAFETY: as above.
         let receive = unsafe { memory.region.window(receive_at, layout.receive as usize) }?;
-        Ok(Own { receive, targets, memory, file: Some(file) })
+        Ok(Own { receive, targets, memory, file: Some(file.into()) })
     }
 
     pub(super) fn memory(&self) -> &Arc<Memory> {
@@ -328,13 +328,13 @@ impl Own {
     }
 
     /// The file, to be handed over once.
-    pub(super) fn take_file(&mut self) -> Option<OwnedFd> {
+    pub(super) fn take_file(&mut self) -> Option<OwnFd> {
         self.file.take()
     }
 
     /// It will be used later: its file makes room for the program's descriptors.
     pub(super) fn lay_aside(mut self) -> Self {
-        self.file = self.file.map(descriptor::lift);
+        self.file = self.file.map(OwnFd::lifted);
         self
     }
 }

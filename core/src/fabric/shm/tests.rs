@@ -8,7 +8,6 @@ use std::{
 };
 
 use rustix::{
-    fd::OwnedFd,
     fs::{MemfdFlags, SealFlags},
     pipe::{PipeFlags, pipe_with},
 };
@@ -21,6 +20,7 @@ use crate::{
         Endpoint, EndpointConfig,
         contract::{self, Harness},
     },
+    sys::descriptor::OwnFd,
     sys::ppoll::{PollFd, ppoll},
     work::{Completion, Operation, Payload, RemoteAddress, TransportError, WorkRequest},
 };
@@ -90,7 +90,7 @@ fn listen(shm: &Shm) -> Box<dyn Listening> {
 }
 
 /// Somebody who has connected to a listener, and says nothing.
-fn silent_client(addr: SocketAddr) -> OwnedFd {
+fn silent_client(addr: SocketAddr) -> OwnFd {
     channel::connect(&name::candidates(addr), 0).unwrap().unwrap()
 }
 
@@ -141,7 +141,7 @@ fn program_without_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let shm = Shm::open().unwrap();
     let listening = listen(&shm);
-    let clients: Vec<OwnedFd> = (0..3).map(|_| silent_client(listening.local_addr())).collect();
+    let clients: Vec<OwnFd> = (0..3).map(|_| silent_client(listening.local_addr())).collect();
     let many = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(2), ..many }).unwrap();
     assert!(!is_busy(&shm));
@@ -271,7 +271,7 @@ fn memory_that_is_taken() {
 }
 
 /// A rogue that has connected, and the endpoint that it is connected with.
-fn met_by(shm: &Shm) -> (OwnedFd, rogue::Handed, Box<dyn Endpoint>) {
+fn met_by(shm: &Shm) -> (OwnFd, rogue::Handed, Box<dyn Endpoint>) {
     let listening = listen(shm);
     let channel = rogue::connect(listening.local_addr()).unwrap();
     let own = rogue::Handed::good(16, 32, 4096, 5);

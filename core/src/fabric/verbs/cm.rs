@@ -11,14 +11,14 @@ use rdma_sys::{
     ibv_context, ibv_qp_attr, ibv_qp_state, rdma_addr, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_port_space,
 };
 use rustix::{
-    fd::{BorrowedFd, IntoRawFd, RawFd},
+    fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd},
     fs::OFlags,
 };
 
 use super::libs::{self, Libs};
 use crate::{
     error::{Errno, Result},
-    sys::{descriptor, inside},
+    sys::{descriptor, inside, own},
 };
 
 /// Level and names of `rdma_set_option`, from <rdma/rdma_cma.h>.
@@ -28,7 +28,8 @@ const RDMA_OPTION_ID_REUSEADDR: c_int = 1;
 const RDMA_OPTION_ID_AFONLY: c_int = 2;
 const RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
 
-/// Moves a descriptor up and returns its new number; the old number where there is no room above.
+/// Moves a descriptor up and returns its new number; the old number where there is no room above. Marked as the library's own, until who
+/// closes it says so.
 pub(super) fn high_descriptor(fd: RawFd) -> RawFd {
     // SAFETY: the caller owns the open descriptor.
     let low = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -36,10 +37,12 @@ pub(super) fn high_descriptor(fd: RawFd) -> RawFd {
         Ok(high) => {
             // SAFETY: the caller owns the old number and takes the new one instead.
             unsafe { rustix::io::close(fd) };
+            own::mark(high.as_raw_fd());
             high.into_raw_fd()
         }
         Err(_) => {
             let _ = rustix::io::fcntl_setfd(low, rustix::io::FdFlags::CLOEXEC);
+            own::mark(fd);
             fd
         }
     }
@@ -108,6 +111,7 @@ impl Drop for Channel {
         let _inside = inside::enter_uncancelled();
         // SAFETY: made in `new`, dropped once; every id holds an `Arc` of it and is gone.
         unsafe { (self.libs.rdma_destroy_event_channel)(self.raw) };
+        own::unmark(self.fd);
     }
 }
 

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     error::{Errno, Result},
     fabric::EndpointConfig,
-    sys::{descriptor, inside},
+    sys::{descriptor, inside, own},
     work::MessageMode,
 };
 
@@ -302,6 +302,7 @@ impl Drop for CompletionChannel {
         CHANNELS.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: made in `new`, dropped once; its completion queue is gone (or was never made). Closes the descriptor.
         let _ = unsafe { (self.device.libs().ibv_destroy_comp_channel)(self.raw) };
+        own::unmark(self.fd);
     }
 }
 

@@ -47,7 +47,7 @@ impl Set {
             return self.ask_all(own, events, Some(Duration::ZERO), mask);
         }
         let deadline = clock::deadline(now, timeout);
-        let found = self.spin(own, events);
+        let found = self.spin(own, events)?;
         if found > 0 {
             return Ok(self.leave(own, found));
         }
@@ -70,7 +70,7 @@ impl Set {
         }
     }
 
-    /// A look at hot members, and where these have events, from time to time at the kernel's, too.
+    /// A look at hot members; when the kernel's have been left out before, at these first.
     fn look(&self, own: &Own, events: &mut [Event], now: Nanos, mask: Option<SignalMask>) -> Result<usize> {
         let mut members = self.members()?;
         if core::mem::take(&mut members.kernel_waits) {
@@ -81,16 +81,26 @@ impl Set {
         }
         let mut listeners = Listeners::new();
         let found = self.take(own, &mut members, events, See::Now, &mut listeners);
-        if found == 0 || now.saturating_sub(members.kernel_looked) < KERNEL_EVERY {
+        drop(members);
+        self.add_kernels(own, events, found, &listeners, now)
+    }
+
+    /// While hot members have events, the kernel's and the cold ones are looked at from time to time only: a system call.
+    fn add_kernels(&self, own: &Own, events: &mut [Event], found: usize, listeners: &Listeners, now: Nanos) -> Result<usize> {
+        if found == 0 {
+            return Ok(0);
+        }
+        let mut members = self.members()?;
+        if now.saturating_sub(members.kernel_looked) < KERNEL_EVERY {
             return Ok(found);
         }
         members.kernel_looked = now;
         let rest = events.get_mut(found..).unwrap_or_default();
-        // However few events are wanted at once: what is left out now comes first then.
+        // However few events are wanted at once: what is left out now comes first the next time.
         members.kernel_waits = rest.is_empty();
         drop(members);
-        let more = if rest.is_empty() { 0 } else { self.ask(own, rest, Some(Duration::ZERO), mask).unwrap_or(0) };
-        Ok(unite(events, found + more, &listeners))
+        let more = if rest.is_empty() { 0 } else { self.ask(own, rest, Some(Duration::ZERO), None).unwrap_or(0) };
+        Ok(unite(events, found + more, listeners))
     }
 
     /// Fills up with what rsockets have after `kernels` events of the kernel's.
@@ -236,25 +246,26 @@ impl Set {
     }
 
     /// Spins over hot members for the polling time.
-    fn spin(&self, own: &Own, events: &mut [Event]) -> usize {
+    fn spin(&self, own: &Own, events: &mut [Event]) -> Result<usize> {
         let turns = {
-            let Ok(mut members) = self.members() else { return 0 };
+            let mut members = self.members()?;
             // Where none is hot, nothing comes soon.
-            let Some(name) = members.hot.front().copied() else { return 0 };
+            let Some(name) = members.hot.front().copied() else { return Ok(0) };
             let stream = members.entries.get_mut(name).and_then(|entry| entry.stream()).cloned();
             drop(members);
             self.spin.turns(|| stream?.waits_beside_peer())
         };
-        let Some(turns) = turns else { return 0 };
-        let until = clock::now().saturating_add(u64::try_from(turns.time.as_nanos()).unwrap_or(0));
-        let mut found = 0;
-        while found == 0 && clock::now() < until {
+        let Some(turns) = turns else { return Ok(0) };
+        let mut now = clock::now();
+        let until = now.saturating_add(u64::try_from(turns.time.as_nanos()).unwrap_or(0));
+        let (mut found, mut listeners) = (0, Listeners::new());
+        while found == 0 && now < until {
             turns.pause();
-            let Ok(mut members) = self.members() else { return 0 };
-            found = self.take(own, &mut members, events, See::Now, &mut Listeners::new());
+            found = self.take(own, &mut *self.members()?, events, See::Now, &mut listeners);
+            now = clock::now();
         }
         self.spin.spun(found > 0);
-        found
+        self.add_kernels(own, events, found, &listeners, now)
     }
 
     /// Sleeps until something is announced, the kernel has something or the deadline is past, once.

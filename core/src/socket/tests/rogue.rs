@@ -22,6 +22,7 @@ use crate::{
         shm::tests::rogue::{self as raw, ANSWERED, ARMED, FILES, GREETING, Handed, Heard, Mapped, POSTED, PROCESSOR, STARVED},
         sim::Random,
     },
+    sys::descriptor::OwnFd,
     wire::{ByteOrder, ConnectRecord, Control, Message, Sge},
 };
 
@@ -41,7 +42,7 @@ pub(super) struct Program {
     connects: bool,
     server: SocketAddr,
     client: SocketAddr,
-    listener: Option<OwnedFd>,
+    listener: Option<OwnFd>,
     lines: Vec<Line>,
     steps: u64,
     /// How often in a thousand a step is not what it should be.
@@ -55,7 +56,7 @@ pub(super) struct Program {
 
 /// One of its connections.
 struct Line {
-    channel: OwnedFd,
+    channel: OwnFd,
     stage: Stage,
     own: Handed,
     other: Option<Heard>,

@@ -16,7 +16,7 @@ use super::super::{
     memory::Layout,
     name,
 };
-use crate::{error::Errno, fabric::Region, work::ExposedMemory};
+use crate::{error::Errno, fabric::Region, sys::descriptor::OwnFd, work::ExposedMemory};
 
 /// Where what is in a memory (`memory`).
 pub(crate) const ARMED: usize = 0;
@@ -174,22 +174,22 @@ impl Heard {
 }
 
 /// A listening socket of its own.
-pub(crate) fn listen(addr: SocketAddr) -> OwnedFd {
+pub(crate) fn listen(addr: SocketAddr) -> OwnFd {
     channel::listen(&name::of_listener(addr, false)).unwrap()
 }
 
 /// Connects to a listener, and says nothing. `None`: nobody listens, or too many wait there.
-pub(crate) fn connect(addr: SocketAddr) -> Option<OwnedFd> {
+pub(crate) fn connect(addr: SocketAddr) -> Option<OwnFd> {
     channel::connect(&name::candidates(addr), 0).ok().flatten()
 }
 
 /// Whoever has come to a listening socket.
-pub(crate) fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
-    rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok()
+pub(crate) fn accept(listener: &OwnFd) -> Option<OwnFd> {
+    rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok().map(OwnFd::from)
 }
 
 /// Sends bytes, and descriptors with them; does not care whether that can be done.
-pub(crate) fn say(channel: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
+pub(crate) fn say(channel: &OwnFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() {
@@ -199,13 +199,13 @@ pub(crate) fn say(channel: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
 }
 
 /// Takes one message of the other end off. False: there is none.
-pub(crate) fn take(channel: &OwnedFd) -> bool {
+pub(crate) fn take(channel: &OwnFd) -> bool {
     let mut bytes = [0; 2 * GREETING];
     rustix::net::recv(channel, &mut bytes, RecvFlags::DONTWAIT).is_ok_and(|(_, len)| len > 0)
 }
 
 /// Takes a greeting. EAGAIN: it has not come yet. EPROTO: what came is none. The end is ECONNRESET.
-pub(crate) fn hear(channel: &OwnedFd) -> Result<Heard, Errno> {
+pub(crate) fn hear(channel: &OwnFd) -> Result<Heard, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 2 * GREETING];
