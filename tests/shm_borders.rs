@@ -7,6 +7,7 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use support::{Ended, Program, Scratch, Statistics, artefact, build_c_program, free_port, is_root, needs_root};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -173,4 +174,51 @@ fn a_connection_goes_on_without_rights_and_in_another_root() {
         assert!(counters.get("bytes_sent_shm") >= 9_000_000, "{}", ended.report());
         assert_eq!(counters.get("bytes_sent_verbs"), 0, "{}", ended.report());
     }
+}
+
+/// What a filter of system calls refuses costs no connection, whatever it is and whatever error it gives.
+#[test]
+fn what_a_filter_refuses_leaves_connections_to_the_kernel() {
+    const NEEDED: [&str; 11] = [
+        "memfd_create",
+        "socket of AF_UNIX",
+        "eventfd2",
+        "epoll_create1",
+        "timerfd_create",
+        "getsockopt of SO_PEERCRED",
+        "sendmsg",
+        "recvmsg",
+        "madvise",
+        "fcntl of F_ADD_SEALS",
+        "ftruncate",
+    ];
+    /// These are not even a limit: a peer that cannot be asked who it is, or told anything, is another one's.
+    const NO_LIMIT: [&str; 3] = ["getsockopt of SO_PEERCRED", "sendmsg", "recvmsg"];
+    for call in NEEDED {
+        for errno in [Errno::PERM, Errno::NOSYS, Errno::MFILE].map(Errno::raw_os_error) {
+            let ended = filtered(call, errno);
+            ended.was_over_the_kernel();
+            let limit = ended.counters.get("fallback_limit");
+            let warnings = ended.errors.lines().filter(|line| line.contains("no more connections over RDMA or shared memory")).count();
+            let wanted = if NO_LIMIT.contains(&call) && limit == 0 { 0 } else { 1 };
+            assert_eq!((warnings, limit > 0), (wanted, wanted > 0), "{call}, {errno}: {}", ended.report());
+        }
+    }
+}
+
+/// What there is another way for costs not even the shared memory.
+#[test]
+fn what_a_filter_refuses_may_be_done_without() {
+    for call in ["nothing", "futex_waitv", "signalfd4", "sched_getaffinity"] {
+        let ended = filtered(call, Errno::PERM.raw_os_error());
+        ended.was_over_shm(500_000);
+        assert_eq!(ended.errors, "", "{call}");
+    }
+}
+
+#[track_caller]
+fn filtered(call: &str, errno: i32) -> Ended {
+    let ended = Program::test(&Scratch::new(), "filtered", "border_seccomp", &[ADDRESS, call, &errno.to_string()]).preloaded().run(LIMIT);
+    assert_eq!((ended.code(), ended.output.as_str()), (Some(0), "made 5\n"), "{call}, {errno}: {}", ended.report());
+    ended
 }

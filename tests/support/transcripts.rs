@@ -16,12 +16,18 @@ pub const NO_DATA: &[&str] = &[
     "option_inherit",
     "option_lengths",
     "option_states",
+    "select_all_states",
     "socket_abort",
+    "socket_connect_time",
     "socket_errors",
+    "socket_family",
     "socket_names",
     "socket_refused",
     "socket_shared_listener",
 ];
+
+/// Those that choose their addresses themselves, on the loopback.
+pub const ON_LOOPBACK: &[&str] = &["socket_mapped", "socket_two_families"];
 
 /// The programs that `RSOCKET_TEST_PROGRAMS` takes; all of them without it.
 pub fn programs() -> Vec<String> {

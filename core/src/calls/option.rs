@@ -145,6 +145,9 @@ fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
             let size = buffer(fd, name, value) & !1;
             options.set_sizes(|sizes| (sizes.receive_bytes, sizes.shm_receive_bytes) = (size, size));
+            if let Some(listener) = held.socket.listener() {
+                listener.resize(options.sizes());
+            }
         }
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
             let size = buffer(fd, name, value);
@@ -153,9 +156,9 @@ fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => options.set_receive_timeout(time(value)),
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => options.set_send_timeout(time(value)),
         (libc::SOL_SOCKET, libc::SO_LINGER) => options.set_linger(linger(value)),
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => options.set_keep_alive(integer(value).unwrap_or(0) != 0),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
-            options.set_keep_alive_idle(integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(1))
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE)
+        | (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT) => {
+            set_patience(held, level, name, integer(value).unwrap_or(0))
         }
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if held.socket.role() != Role::Stream => {
             options.set_segment(integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(0));
@@ -173,11 +176,23 @@ fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
             let tos = integer(value).or_else(|| value.first().map(|byte| i32::from(*byte)));
             options.set_tos(tos.and_then(|tos| u8::try_from(tos).ok()).unwrap_or(0));
         }
-        _ => return,
+        _ => {}
     }
-    let keeps = matches!((level, name), (libc::SOL_SOCKET, libc::SO_KEEPALIVE) | (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE));
-    if let (true, Some(stream)) = (keeps, held.socket.stream()) {
-        stream.set_keep_alive(options.keep_alive());
+}
+
+/// Notes for how long a peer may be silent.
+fn set_patience(held: &Held, level: i32, name: i32, value: i32) {
+    let options = &held.socket.options;
+    let number = u32::try_from(value).unwrap_or(0);
+    options.set_patience(|of| match (level, name) {
+        (libc::SOL_SOCKET, _) => of.on = value != 0,
+        (_, libc::TCP_KEEPIDLE) => of.idle = number,
+        (_, libc::TCP_KEEPINTVL) => of.interval = number,
+        (_, libc::TCP_KEEPCNT) => of.count = number,
+        _ => of.user = number,
+    });
+    if let Some(stream) = held.socket.stream() {
+        stream.set_patience(options.patience());
     }
 }
 

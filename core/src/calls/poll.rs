@@ -8,9 +8,14 @@ use smallvec::SmallVec;
 use super::{Route, ours};
 pub use crate::sys::ppoll::{PollFd, SignalMask};
 use crate::{
+    error::Errno,
     fd::{self, Held, HeldSet},
     poll::{self, Entry},
+    sys::descriptor,
 };
+
+/// The limit of descriptors is not asked for where there are no more entries than these: no program has a lower one.
+const UNLIMITED: usize = 16;
 
 /// poll(2), ppoll(2): `timeout` `None` waits for ever; `mask` is put in place for the wait. Gives the number of entries with events.
 /// `Kernel` when no entry is an rsocket.
@@ -18,8 +23,12 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>, mask: Option<SignalMa
     if !fds.iter().any(|entry| fd::is_ours(entry.fd)) {
         return Route::Kernel;
     }
+    // poll(2): EINVAL "The nfds value exceeds the RLIMIT_NOFILE value."
+    if fds.len() > UNLIMITED && fds.len() > descriptor::limit() {
+        return Route::err(Errno::INVAL);
+    }
     match glance(fds) {
-        Some(found) if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) => return Route::ok(found),
+        Some(found) if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) && mask.is_none() => return Route::ok(found),
         _ => {}
     }
     let polled: SmallVec<[Polled; poll::FEW]> = fds.iter().map(|entry| Polled::new(entry.fd)).collect();

@@ -76,13 +76,23 @@ fn placeholder(domain: i32, flags: i32) -> Result<OwnedFd> {
 }
 
 /// bind(2). The kernel binds; listen and connect ask it for the address.
-pub fn bind(fd: RawFd, _addr: &[u8]) -> Route<()> {
+pub fn bind(fd: RawFd, addr: &[u8]) -> Route<()> {
     let Some(held) = ours(fd) else { return Route::Kernel };
     match held.socket.role() {
-        // The kernel's socket under a stream is not bound, but the stream has its address (bind(2): EINVAL).
-        Role::Stream => Route::err(Errno::INVAL),
+        // bind(2): EINVAL "The socket is already bound to an address." The kernel's socket under a stream may not be.
+        Role::Stream => Route::err(if is_of_family(addr, held.socket.domain) { Errno::INVAL } else { Errno::AFNOSUPPORT }),
         _ => Route::Kernel,
     }
+}
+
+/// Whether bind(2) finds no fault with the family of an address; one that is too short is not looked at.
+fn is_of_family(addr: &[u8], domain: i32) -> bool {
+    let least = if domain == libc::AF_INET6 { address::V6_LEAST } else { size_of::<libc::sockaddr_in>() };
+    let Some(family) = addr.first_chunk().filter(|_| addr.len() >= least) else { return true };
+    let family = i32::from(u16::from_ne_bytes(*family));
+    // AF_UNSPEC stands for AF_INET where the address is the wildcard.
+    let wildcard = || addr.get(4..8) == Some(&[0; 4]);
+    family == domain || domain == libc::AF_INET && family == libc::AF_UNSPEC && wildcard()
 }
 
 fn kernel_name(fd: RawFd) -> Option<SocketAddr> {
@@ -294,17 +304,16 @@ fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64
     let slept = if listener.has_connection() || listener.is_closed() {
         Ok(0)
     } else {
-        ppoll::ppoll(&mut set, waiter.sleep_time(clock::left(clock::now(), deadline)), None)
+        let time = waiter.sleep_time(clock::left(clock::now(), deadline));
+        // signal(7): with a time-out on the socket it is EINTR whatever the handler.
+        if deadline.is_none() { signals::sleep(&mut set, time) } else { ppoll::ppoll(&mut set, time, None) }
     };
     listener.sleepers().remove(&waiter);
     if set.last().is_some_and(|peers| peers.revents != 0) {
         listener.take_peers();
     }
     listener.attend(false);
-    match slept {
-        Err(Errno::INTR) if deadline.is_none() && signals::restarts() => Ok(()),
-        other => other.map(drop),
-    }
+    slept.map(drop)
 }
 
 /// The fabric listens no more. What becomes of the socket then (listen(2) makes a listener of it again) is the kernel's.
@@ -345,7 +354,7 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
                     return leave_to_kernel(&held);
                 }
                 Ok(stream) => {
-                    held.socket.become_stream(Arc::clone(&stream));
+                    held.socket.stream_begun();
                     Some(stream)
                 }
             }
@@ -400,7 +409,9 @@ fn start_connect(
     };
     let deadline = clock::deadline(clock::now(), Some(patience)).unwrap_or(u64::MAX);
     let fallback = if held.is_nonblocking() { Some(fallback(fd, peer).map_err(ConnectFailure::Limit)?) } else { None };
-    let stream = Stream::connect(service, &request, sizes, deadline, fallback)?;
+    let stream = Stream::connecting(service, &request, sizes, deadline, fallback);
+    held.socket.begin_stream(Arc::clone(&stream));
+    stream.start(&request)?;
     if let Err(errno) = service.run_in_background() {
         stream.close(Some(Duration::ZERO), false);
         return Err(ConnectFailure::Limit(errno));

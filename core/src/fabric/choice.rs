@@ -10,7 +10,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token, shm::Shm, verbs::Verbs};
+use super::{
+    ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, ListenOn, Listening, Started, Token, shm::Shm, verbs::Verbs,
+};
 use crate::{
     config::FabricChoice,
     error::{Errno, Result},
@@ -39,13 +41,17 @@ pub struct Fabrics {
 }
 
 impl Fabrics {
-    /// Those that `choice` allows. `None` if none of them can be used now.
-    pub fn open(choice: FabricChoice) -> Option<Arc<Self>> {
-        let shm = if choice.shm() { Shm::open().inspect_err(|errno| log_info!("no shared memory: {errno}")).ok() } else { None };
+    /// Those that `choice` allows. An error where none of them can be used now: the first one's own, if a limit is what it lacks.
+    pub fn open(choice: FabricChoice) -> core::result::Result<Arc<Self>, ConnectFailure> {
+        let shm = choice.shm().then(|| Shm::open().inspect_err(|errno| log_info!("no shared memory: {errno}")));
+        let failure = match &shm {
+            Some(Err(errno)) => ConnectFailure::Limit(*errno),
+            _ => ConnectFailure::NoDevice,
+        };
         let verbs = choice.verbs().then(|| Mutex::new(Device::Unknown));
-        let fabrics = Fabrics { shm, verbs, verbs_first: choice.verbs_first() };
+        let fabrics = Fabrics { shm: shm.and_then(Result::ok), verbs, verbs_first: choice.verbs_first() };
         let usable = fabrics.shm.is_some() || fabrics.verbs().is_some();
-        usable.then(|| Arc::new(fabrics))
+        if usable { Ok(Arc::new(fabrics)) } else { Err(failure) }
     }
 
     /// RDMA, opened if need be.
@@ -178,6 +184,10 @@ impl Listening for Listeners {
         self.parts.iter().find_map(|part| part.take())
     }
 
+    fn resize(&self, endpoint: &EndpointConfig) {
+        self.parts.iter().for_each(|part| part.resize(endpoint));
+    }
+
     fn owns_port(&self) -> bool {
         self.parts.iter().any(|part| part.owns_port())
     }
@@ -188,7 +198,6 @@ mod tests {
     use core::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::fabric::EndpointConfig;
 
     const CONFIG: EndpointConfig = EndpointConfig {
         send_queue: 16,
@@ -242,7 +251,7 @@ mod tests {
 
     #[test]
     fn none() {
-        assert!(Fabrics::open(FabricChoice::None).is_none());
+        assert!(matches!(Fabrics::open(FabricChoice::None), Err(ConnectFailure::NoDevice)));
         let fabrics = fabrics(false, None, false);
         assert_eq!(connect(&fabrics, &ConnectTo::new(LOCALHOST, CONFIG)), Err(ConnectFailure::NoRoute));
         assert_eq!(fabrics.listen(&listen_on(LOCALHOST), Token(1)).err(), Some(Errno::NODEV));

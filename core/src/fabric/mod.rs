@@ -225,6 +225,9 @@ pub trait Listening: Send + Sync {
         None
     }
 
+    /// What connections that come in from now on are made with.
+    fn resize(&self, _endpoint: &EndpointConfig) {}
+
     /// Whether peers are served even where the kernel's socket cannot listen on the port.
     fn owns_port(&self) -> bool {
         false
@@ -362,17 +365,17 @@ impl Event {
     }
 }
 
-/// Tells, once, that a limit keeps connections from the fabric.
+/// Tells, once for each limit, that it keeps connections from the fabric.
 pub fn warn_of_limit(errno: Errno) {
     let text = Text(errno);
-    let hint = match errno {
-        Errno::MFILE => " (see ulimit -n)",
-        Errno::NOMEM => " (see ulimit -l and -v)",
-        Errno::AGAIN => " (see ulimit -u)",
-        Errno::FBIG => " (see ulimit -f)",
-        _ => "",
+    let (key, hint) = match errno {
+        Errno::MFILE | Errno::NFILE => ("limit of descriptors", " (see ulimit -n)"),
+        Errno::NOMEM => ("limit of memory", " (see ulimit -l and -v)"),
+        Errno::AGAIN => ("limit of threads", " (see ulimit -u)"),
+        Errno::FBIG => ("limit of a file's size", " (see ulimit -f)"),
+        _ => ("limit", ""),
     };
-    warn_once("limit", format_args!("no more connections over RDMA or shared memory ({text}): the kernel carries the others{hint}"));
+    warn_once(key, format_args!("no more connections over RDMA or shared memory ({text}): the kernel carries the others{hint}"));
 }
 
 /// The descriptors of a fabric: one, or one of each where several are in use.

@@ -189,7 +189,8 @@ fn look(entries: &mut [Entry<'_>], mask: Option<SignalMask>) -> Result<usize> {
             kernel.push((index, PollFd { fd: entry.fd, events: entry.events, revents: 0 }));
         }
     }
-    if kernel.is_empty() {
+    // A signal that waits and that the mask lets through ends the call, but only where nothing was found.
+    if kernel.is_empty() && (found > 0 || mask.is_none()) {
         return Ok(found);
     }
     let mut set: SmallVec<[PollFd; FEW]> = kernel.iter().map(|(_, fd)| *fd).collect();

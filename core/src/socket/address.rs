@@ -4,6 +4,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use rustix::net::SocketAddrAny;
 
+/// The shortest `struct sockaddr_in6` that the kernel takes: without the scope (SIN6_LEN_RFC2133).
+pub const V6_LEAST: usize = 24;
+
 /// Reads a `struct sockaddr_in` or `sockaddr_in6`. `None` for another family or too few bytes.
 pub fn parse(bytes: &[u8]) -> Option<SocketAddr> {
     let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));

@@ -3,6 +3,7 @@
 //! Lives behind the engine lock of its stream (DESIGN: lock 4): every method is short and none blocks.
 
 mod data;
+mod progress;
 
 use std::os::fd::RawFd;
 
@@ -95,6 +96,12 @@ pub struct Engine {
     blocked: u32,
     /// Bytes that the program has handed over, and taken.
     moved: (u64, u64),
+    /// Requests that are known to be done.
+    done: u64,
+    /// Somebody looks whether the peer acknowledges: each request is to say that it is done.
+    watched: bool,
+    /// The program has more to send than there was room for.
+    lacks_room: bool,
 }
 
 impl Engine {
@@ -132,28 +139,15 @@ impl Engine {
             write_shut: false,
             blocked: 0,
             moved: (0, 0),
+            done: 0,
+            watched: false,
+            lacks_room: false,
         })
     }
 
     /// The protocol machine.
     pub fn connection(&self) -> &Connection {
         &self.connection
-    }
-
-    /// Bytes that the program has handed over, and taken.
-    pub fn moved(&self) -> (u64, u64) {
-        self.moved
-    }
-
-    /// Counts bytes that the program has handed over, and taken.
-    #[inline]
-    pub fn note_moved(&mut self, sent: usize, received: usize) {
-        self.moved = (self.moved.0.wrapping_add(sent as u64), self.moved.1.wrapping_add(received as u64));
-    }
-
-    /// Bytes that the receive area has room for.
-    pub fn receive_space(&self) -> u32 {
-        self.endpoint.exposed().receive.length
     }
 
     /// The endpoint.
@@ -297,6 +291,7 @@ impl Engine {
         match completion {
             Completion::Sent { id } => {
                 self.connection.sent(*id);
+                self.done = self.done.wrapping_add(1);
                 Interest::WRITE
             }
             Completion::Received { message } => self.received(*message),

@@ -121,6 +121,16 @@ impl Listener {
         }
     }
 
+    /// SO_RCVBUF has changed: connections that come in from now on have such receive buffers.
+    pub fn resize(&self, receive: Sizes) {
+        let Sizes { receive_bytes, shm_receive_bytes, .. } = receive;
+        let sizes = Sizes { receive_bytes, shm_receive_bytes, ..self.sizes };
+        let listening = self.queue().listening.clone();
+        if let Some(listening) = listening {
+            listening.resize(&sizes.endpoint());
+        }
+    }
+
     /// Whether it has peers even where the kernel cannot listen on its port.
     pub fn owns_port(&self) -> bool {
         self.queue().listening.as_ref().is_some_and(|listening| listening.owns_port())

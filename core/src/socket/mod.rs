@@ -127,10 +127,24 @@ impl Socket {
 
     /// Makes it a stream, unless it has been one before.
     pub fn become_stream(&self, stream: Arc<Stream>) {
-        if self.stream.set(stream).is_ok() {
-            self.set_role(Role::Stream);
-            self.watchers.tell(|watcher| watcher.became(self));
+        if self.begin_stream(stream) {
+            self.stream_begun();
         }
+    }
+
+    /// Makes it a stream that is about to connect: the peer may have accepted it, and said so to another thread, before the one that
+    /// connects goes on. Those who watch it are told by [`Socket::stream_begun`]. False: it has been one before.
+    pub fn begin_stream(&self, stream: Arc<Stream>) -> bool {
+        let first = self.stream.set(stream).is_ok();
+        if first {
+            self.set_role(Role::Stream);
+        }
+        first
+    }
+
+    /// The stream has got what there is to watch.
+    pub fn stream_begun(&self) {
+        self.watchers.tell(|watcher| watcher.became(self));
     }
 
     /// Makes it a listener, unless it has been one before.

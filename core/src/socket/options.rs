@@ -8,13 +8,17 @@ use core::{
 };
 use std::sync::{Mutex, MutexGuard};
 
-use super::engine::Sizes;
+use super::{engine::Sizes, stream::care::Patience};
 use crate::config;
 
 /// Most settings that are kept for accepted sockets.
 const INHERITED_MOST: usize = 64;
 /// tcp(7): tcp_keepalive_time, in seconds.
 const KEEP_ALIVE_IDLE: u32 = 7200;
+/// tcp(7): tcp_keepalive_intvl, in seconds.
+const KEEP_ALIVE_INTERVAL: u32 = 75;
+/// tcp(7): tcp_keepalive_probes.
+const KEEP_ALIVE_COUNT: u32 = 9;
 
 /// One setsockopt call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +31,41 @@ pub struct Setting {
     pub value: Vec<u8>,
 }
 
+/// What decides when a peer is asked whether it lives, and when it is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct KeepAlive {
+    /// SO_KEEPALIVE.
+    pub on: bool,
+    /// TCP_KEEPIDLE, in seconds.
+    pub idle: u32,
+    /// TCP_KEEPINTVL, in seconds.
+    pub interval: u32,
+    /// TCP_KEEPCNT.
+    pub count: u32,
+    /// TCP_USER_TIMEOUT, in milliseconds; 0 for none.
+    pub user: u32,
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        KeepAlive { on: false, idle: KEEP_ALIVE_IDLE, interval: KEEP_ALIVE_INTERVAL, count: KEEP_ALIVE_COUNT, user: 0 }
+    }
+}
+
+impl From<KeepAlive> for Patience {
+    fn from(of: KeepAlive) -> Self {
+        Patience {
+            keep_alive: of.on.then(|| Duration::from_secs(u64::from(of.idle.max(1)))),
+            probes: Duration::from_secs(u64::from(of.interval.max(1)) * u64::from(of.count.max(1))),
+            user: (of.user != 0).then(|| Duration::from_millis(u64::from(of.user))),
+        }
+    }
+}
+
 struct Kept {
     sizes: Sizes,
     linger: Option<Duration>,
-    keep_alive: bool,
-    keep_alive_idle: u32,
+    patience: KeepAlive,
     inherited: Vec<Setting>,
 }
 
@@ -57,7 +91,7 @@ impl Default for Options {
             inline: defaults.inline,
             iomap_entries: defaults.iomap_entries,
         };
-        let kept = Kept { sizes, linger: None, keep_alive: false, keep_alive_idle: KEEP_ALIVE_IDLE, inherited: Vec::new() };
+        let kept = Kept { sizes, linger: None, patience: KeepAlive::default(), inherited: Vec::new() };
         Options {
             kept: Mutex::new(kept),
             receive_timeout: AtomicU64::new(0),
@@ -86,13 +120,7 @@ impl Options {
     pub fn inherit(&self) -> (Options, Vec<Setting>) {
         let kept = self.kept();
         let settings = kept.inherited.clone();
-        let copy = Kept {
-            sizes: kept.sizes,
-            linger: kept.linger,
-            keep_alive: kept.keep_alive,
-            keep_alive_idle: kept.keep_alive_idle,
-            inherited: settings.clone(),
-        };
+        let copy = Kept { sizes: kept.sizes, linger: kept.linger, patience: kept.patience, inherited: settings.clone() };
         let options = Options {
             kept: Mutex::new(copy),
             receive_timeout: AtomicU64::new(self.receive_timeout.load(Ordering::Relaxed)),
@@ -156,20 +184,14 @@ impl Options {
         self.kept().linger = linger;
     }
 
-    /// The time between keep-alive messages, `None` without SO_KEEPALIVE.
-    pub fn keep_alive(&self) -> Option<Duration> {
-        let kept = self.kept();
-        kept.keep_alive.then(|| Duration::from_secs(u64::from(kept.keep_alive_idle)))
+    /// How long a peer may go without an answer, and when it is asked for one.
+    pub fn patience(&self) -> Patience {
+        self.kept().patience.into()
     }
 
-    /// Sets SO_KEEPALIVE.
-    pub fn set_keep_alive(&self, on: bool) {
-        self.kept().keep_alive = on;
-    }
-
-    /// Sets TCP_KEEPIDLE, in seconds.
-    pub fn set_keep_alive_idle(&self, seconds: u32) {
-        self.kept().keep_alive_idle = seconds.max(1);
+    /// Changes what that comes from.
+    pub fn set_patience(&self, change: impl FnOnce(&mut KeepAlive)) {
+        change(&mut self.kept().patience);
     }
 
     /// SO_RCVTIMEO.

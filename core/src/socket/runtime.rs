@@ -23,7 +23,8 @@ const OWN: usize = 6;
 
 enum Runtime {
     Unknown,
-    Absent(Nanos),
+    /// Until when that is believed, and why it is so.
+    Absent(Nanos, ConnectFailure),
     Up(Arc<Service>),
 }
 
@@ -41,35 +42,40 @@ pub fn service() -> Option<Arc<Service>> {
         return Some(Arc::clone(service));
     }
     let now = clock::now();
-    let believed = matches!(&*runtime, Runtime::Absent(until) if *until > now);
-    if !believed && !descriptor::may_take_more(OWN) {
+    if let Runtime::Absent(until, failure) = &*runtime
+        && *until > now
+    {
+        account::fallback(*failure);
+        return None;
+    }
+    if !descriptor::may_take_more(OWN) {
         account::fallback(ConnectFailure::Limit(Errno::MFILE));
         return None;
     }
-    let service = if believed { None } else { open() };
-    match &service {
-        Some(service) => *runtime = Runtime::Up(Arc::clone(service)),
-        None => {
-            stats::add(Counter::FallbackNoDevice, 1);
-            if !believed {
-                *runtime = Runtime::Absent(now.saturating_add(ABSENT_TIME));
-            }
+    match open() {
+        Ok(service) => {
+            *runtime = Runtime::Up(Arc::clone(&service));
+            Some(service)
+        }
+        Err(failure) => {
+            account::fallback(failure);
+            *runtime = Runtime::Absent(now.saturating_add(ABSENT_TIME), failure);
+            None
         }
     }
-    service
 }
 
 /// The service, if it is in use.
 pub fn running() -> Option<Arc<Service>> {
     match &*RUNTIME.lock().unwrap_or_else(PoisonError::into_inner) {
         Runtime::Up(service) => Some(Arc::clone(service)),
-        Runtime::Unknown | Runtime::Absent(_) => None,
+        Runtime::Unknown | Runtime::Absent(..) => None,
     }
 }
 
-fn open() -> Option<Arc<Service>> {
+fn open() -> core::result::Result<Arc<Service>, ConnectFailure> {
     let _inside = inside::enter_uncancelled();
-    Service::new(Fabrics::open(config::get().fabrics)?).ok()
+    Service::new(Fabrics::open(config::get().fabrics)?).map_err(ConnectFailure::Limit)
 }
 
 /// In a forked child: the parent's service is forgotten as it is, neither its locks nor its device are touched.

@@ -3,7 +3,7 @@
 //! One lock (DESIGN: lock 4), held for short stretches only; waiting happens without it. The service thread drives
 //! connecting, closing and whatever cannot be finished within the program's calls.
 
-mod care;
+pub mod care;
 mod fate;
 pub mod info;
 mod transfer;
@@ -94,6 +94,10 @@ struct State {
     /// The service does not know of the deadline: the thread that connects waits for the answer itself.
     unattended: bool,
     next_keep_alive: Option<Nanos>,
+    /// Until when a keep-alive message that was sent may go without an answer.
+    probe_until: Option<Nanos>,
+    /// TCP_USER_TIMEOUT: what waits for the peer, as the service knows it.
+    stall: Option<care::Stall>,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
     /// A nonblocking connect has succeeded and connect was not called again since.
@@ -118,6 +122,10 @@ pub struct Stream {
     wakes_by_word: AtomicBool,
     /// SO_KEEPALIVE: nanoseconds between keep-alive messages, 0 for none.
     keep_alive: AtomicU64,
+    /// How long one of them may go without an answer, in nanoseconds.
+    probes: AtomicU64,
+    /// TCP_USER_TIMEOUT in nanoseconds, 0 for none.
+    user_timeout: AtomicU64,
     /// SO_RCVLOWAT.
     receive_low: AtomicU32,
     /// When the request to connect went out, then how long the answer took, in nanoseconds.
@@ -151,6 +159,8 @@ impl Stream {
                 failure: None,
                 unattended: false,
                 next_keep_alive: None,
+                probe_until: None,
+                stall: None,
                 farewell: None,
                 local: None,
                 peer: None,
@@ -162,44 +172,57 @@ impl Stream {
             spin: Spin::default(),
             wakes_by_word: AtomicBool::new(false),
             keep_alive: AtomicU64::new(0),
+            probes: AtomicU64::new(0),
+            user_timeout: AtomicU64::new(0),
             receive_low: AtomicU32::new(1),
             handshake: AtomicU64::new(service.now()),
             given_up: AtomicU64::new(0),
         }
     }
 
-    /// Starts to connect over the service's fabric. After `deadline`, or when nobody answers, the connection is the kernel's:
+    /// What is to be connected by [`Stream::start`]. After `deadline`, or when nobody answers, the connection is the kernel's:
     /// made by the service if there is a `fallback`, else left to the caller ([`Phase::Kernel`]).
-    pub fn connect(
-        service: &Arc<Service>,
-        to: &ConnectTo,
-        sizes: Sizes,
-        deadline: Nanos,
-        fallback: Option<Fallback>,
-    ) -> core::result::Result<Arc<Self>, ConnectFailure> {
+    pub fn connecting(service: &Arc<Service>, to: &ConnectTo, sizes: Sizes, deadline: Nanos, fallback: Option<Fallback>) -> Arc<Self> {
         let stream = Arc::new(Stream::new(service, sizes, Phase::Connecting, Weak::new()));
-        let blocking = fallback.is_none();
         if let Ok(mut state) = stream.state.lock() {
             state.deadline = Some(deadline);
             state.fallback = fallback;
             state.peer = Some(to.peer);
         }
         service.register(stream.token, Arc::clone(&stream) as Arc<dyn Handler>);
-        match service.fabric().connect(to, stream.token) {
+        stream
+    }
+
+    /// Starts to connect over the service's fabric. Where that fails the stream is the kernel's.
+    pub fn start(self: &Arc<Self>, to: &ConnectTo) -> core::result::Result<(), ConnectFailure> {
+        let blocking = self.state.lock().is_ok_and(|state| state.fallback.is_none());
+        match self.service.fabric().connect(to, self.token) {
             Err(failure) => {
-                drop(service.forget(stream.token));
+                drop(self.service.forget(self.token));
+                self.not_started();
                 return Err(failure);
             }
             Ok(Started::Ready(endpoint)) => {
-                stream.ready(endpoint);
-                if blocking && stream.waits_for_itself() {
-                    return Ok(stream);
+                self.ready(endpoint);
+                if blocking && self.waits_for_itself() {
+                    return Ok(());
                 }
             }
             Ok(Started::Later) => {}
         }
-        service.take_care(stream.token);
-        Ok(stream)
+        self.service.take_care(self.token);
+        Ok(())
+    }
+
+    /// Other threads may wait for it already.
+    fn not_started(&self) {
+        if let Ok(mut state) = self.state.lock()
+            && state.phase == Phase::Connecting
+        {
+            state.fallback = None;
+            self.set_phase(&mut state, Phase::Kernel);
+        }
+        self.sleepers.wake(Interest::all());
     }
 
     /// Takes an incoming connection for `listener`; it joins the listener's queue once it is established.
@@ -295,7 +318,8 @@ impl Stream {
     /// Work that the protocol could not post within the program's call is finished by the service.
     #[inline(always)]
     fn hand_over(&self, state: &State) {
-        if state.engine.as_ref().is_some_and(|engine| engine.wants_to_send()) {
+        let wants_to_send = state.engine.as_ref().is_some_and(|engine| engine.wants_to_send());
+        if wants_to_send || self.user_timeout.load(Ordering::Relaxed) != 0 && self.is_unwatched(state) {
             self.service.take_care(self.token);
         }
     }
@@ -360,7 +384,10 @@ impl Stream {
     /// Takes over what the options say, before the program has the stream.
     pub fn adopt(&self, options: &Options) {
         self.set_receive_low(options.receive_low());
-        self.set_keep_alive(options.keep_alive());
+        let patience = options.patience();
+        if patience.keep_alive.is_some() || patience.user.is_some() {
+            self.set_patience(patience);
+        }
     }
 
     /// SO_RCVLOWAT: how many bytes a read waits for, and poll tells of.
@@ -373,19 +400,6 @@ impl Stream {
     #[inline]
     fn receive_low(&self) -> u32 {
         self.receive_low.load(Ordering::Relaxed)
-    }
-
-    /// SO_KEEPALIVE: a keep-alive message each `every`, `None` for none.
-    pub fn set_keep_alive(&self, every: Option<Duration>) {
-        let nanos = every.map_or(0, |every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1));
-        self.keep_alive.store(nanos, Ordering::Relaxed);
-        // The service may have made a plan with what was said before.
-        if let Ok(mut state) = self.state.lock() {
-            state.next_keep_alive = None;
-        }
-        if nanos != 0 {
-            self.service.take_care(self.token);
-        }
     }
 
     /// close(2) of the last descriptor: what was written before is sent by the service, within `linger` or [`CLOSE_TIME`].

@@ -52,6 +52,11 @@ fn lifted(fd: OwnedFd) -> OwnedFd {
     }
 }
 
+/// How many descriptors the process may have (RLIMIT_NOFILE).
+pub fn limit() -> usize {
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
 /// Where own descriptors begin: the upper half of what is allowed, so that programs which count from below are not disturbed.
 pub fn base() -> RawFd {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

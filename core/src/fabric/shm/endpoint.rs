@@ -338,6 +338,18 @@ impl ShmEndpoint {
         }
     }
 
+    /// As many messages as there are, and places for them.
+    #[inline]
+    fn messages(&mut self, out: &mut [Completion]) -> usize {
+        let mut count = 0;
+        for slot in out.iter_mut() {
+            let Some(next) = self.message() else { break };
+            *slot = next;
+            count += 1;
+        }
+        count
+    }
+
     fn count_ring(&mut self) {
         match self.rings_due.checked_sub(1) {
             Some(due) => self.rings_due = due,
@@ -415,6 +427,9 @@ impl Endpoint for ShmEndpoint {
     fn disconnect(&mut self) {
         if self.stage != Stage::Ended {
             self.stage = Stage::Ended;
+            if let Some(peer) = &self.peer {
+                peer.end();
+            }
             channel::end(&*self.channel);
         }
     }
@@ -465,11 +480,11 @@ impl Endpoint for ShmEndpoint {
         if !self.waiting.is_empty() {
             self.go_on();
         }
-        let mut count = 0;
-        for slot in out.iter_mut() {
-            let Some(next) = self.message() else { break };
-            *slot = next;
-            count += 1;
+        let mut count = self.messages(out);
+        if count < out.len() && !self.hung_up && self.own.memory().has_ended() {
+            self.hung_up = true;
+            // What it had put there before may have come since.
+            count += self.messages(out.get_mut(count..).unwrap_or_default());
         }
         if self.hung_up && count < out.len() {
             self.fail(TransportError::Flushed);

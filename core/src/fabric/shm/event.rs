@@ -55,7 +55,15 @@ pub(super) struct Rendezvous {
     pub(super) token: Token,
     pub(super) addr: SocketAddr,
     pub(super) v6_only: bool,
-    pub(super) endpoint: EndpointConfig,
+    /// What connections are made with.
+    pub(super) endpoint: Mutex<EndpointConfig>,
+}
+
+impl Rendezvous {
+    /// What those that come in from now on are made with.
+    pub(super) fn resize(&self, endpoint: &EndpointConfig) {
+        *lock(&self.endpoint) = *endpoint;
+    }
 }
 
 /// Who is behind a descriptor.
@@ -357,16 +365,16 @@ impl Shared {
             log_debug!("a client of {} says that it comes from {} for {}", listener.addr, request.client, request.server);
             return None;
         }
-        let own = || self.memory(Layout::of(&listener.endpoint)?);
-        let memories =
-            Memory::that_came(file, &request).and_then(|peer| Ok((own()?, peer, Kept::new(listener.endpoint.send_bytes, None)?)));
+        let config = *lock(&listener.endpoint);
+        let own = || self.memory(Layout::of(&config)?);
+        let memories = Memory::that_came(file, &request).and_then(|peer| Ok((own()?, peer, Kept::new(config.send_bytes, None)?)));
         match memories {
             Ok((own, peer, kept)) => {
                 let (client, server) = (request.client, request.server);
                 let channel = Arc::new(channel);
                 let parts =
                     Parts { shared: Arc::clone(self), channel, own, peer: Some(peer), kept, client, server, token: Token::default() };
-                let endpoint: Box<dyn Endpoint> = Box::new(ShmEndpoint::new(parts, &listener.endpoint));
+                let endpoint: Box<dyn Endpoint> = Box::new(ShmEndpoint::new(parts, &config));
                 Some(Event::Incoming { listener: listener.token, endpoint, private_data: request.private_data })
             }
             Err(errno) => {

@@ -5,6 +5,7 @@
 //! | 0 | `armed`: how the owner wants to be woken at the next message (bit 0: the bell, bit 1: this word) | owner, taken back by the peer |
 //! | 4 | `starved`: the peer waits for receives to be posted | peer, taken back by the owner |
 //! | 8 | `answered`: the peer's answer is on its way | peer |
+//! | 12 | `ended`: the peer has ended the connection, and puts nothing more into the ring | peer |
 //! | 64 | `posted`: how many receives the owner has posted, modulo 2^32 | owner |
 //! | 68 | the processor on which the owner has last waited, and 1; 0: it has not | owner |
 //! | 128 | ring of messages, 8 bytes each: its number, modulo 2^32, above the message | peer |
@@ -42,6 +43,7 @@ const BELL: u32 = 1;
 const WORD: u32 = 2;
 const STARVED: usize = 4;
 const ANSWERED: usize = 8;
+const ENDED: usize = 12;
 const POSTED: usize = 64;
 const PROCESSOR: usize = 68;
 const RING: usize = 128;
@@ -207,6 +209,17 @@ impl Memory {
     /// Owner: whether the peer says that it has answered.
     pub(super) fn is_answered(&self) -> bool {
         self.word(ANSWERED).load(Ordering::Acquire) != 0
+    }
+
+    /// Peer: has ended the connection. The channel says so too, but to a thread that has to wake first.
+    pub(super) fn end(&self) {
+        self.word(ENDED).store(1, Ordering::Release);
+    }
+
+    /// Owner: whether the peer has. If so, all that it has put into the ring can be seen.
+    #[inline]
+    pub(super) fn has_ended(&self) -> bool {
+        self.word(ENDED).load(Ordering::Acquire) != 0
     }
 
     #[inline(always)]

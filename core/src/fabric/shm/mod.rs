@@ -11,7 +11,10 @@ use core::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::atomic::AtomicBool,
 };
-use std::{os::fd::RawFd, sync::Arc};
+use std::{
+    os::fd::RawFd,
+    sync::{Arc, Mutex},
+};
 
 use rustix::{
     fd::{AsFd, AsRawFd},
@@ -21,7 +24,7 @@ use rustix::{
 use crate::{
     config,
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, Kernel, ListenOn, Listening, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, Kernel, ListenOn, Listening, Started, Token},
     log_debug,
     sys::descriptor,
 };
@@ -150,7 +153,7 @@ impl Fabric for Shm {
             }
         }
         let (id, quiet) = (self.shared.id(), AtomicBool::new(false));
-        let rendezvous = Rendezvous { id, socket: socket?, quiet, token, addr, v6_only: on.v6_only, endpoint: on.endpoint };
+        let rendezvous = Rendezvous { id, socket: socket?, quiet, token, addr, v6_only: on.v6_only, endpoint: Mutex::new(on.endpoint) };
         let rendezvous = Arc::new(rendezvous);
         self.shared.listen(&rendezvous)?;
         Ok(Box::new(Listener { rendezvous, shared: Arc::clone(&self.shared) }))
@@ -182,6 +185,10 @@ impl Listening for Listener {
 
     fn attend(&self, attended: bool) {
         self.shared.attend(&self.rendezvous, attended);
+    }
+
+    fn resize(&self, endpoint: &EndpointConfig) {
+        self.rendezvous.resize(endpoint);
     }
 
     fn take(&self) -> Option<Event> {

@@ -236,7 +236,7 @@ fn a_listener_that_others_hold_keeps_nobody_busy() {
     let socket = channel::listen(&name::of_listener(addr, false)).unwrap();
     let held = rustix::io::fcntl_dupfd_cloexec(&socket, 0).unwrap();
     let (id, quiet) = (shm.shared.id(), AtomicBool::new(false));
-    let rendezvous = Arc::new(Rendezvous { id, socket, quiet, token: Token(1), addr, v6_only: false, endpoint: CONFIG });
+    let rendezvous = Arc::new(Rendezvous { id, socket, quiet, token: Token(1), addr, v6_only: false, endpoint: Mutex::new(CONFIG) });
     shm.shared.listen(&rendezvous).unwrap();
     drop(Listener { rendezvous, shared: Arc::clone(&shm.shared) });
     assert!(!is_busy(&shm));
@@ -315,6 +315,24 @@ fn receives_that_are_taken_back() {
         assert_eq!(completion(&mut *endpoint), Some(Completion::Failed(TransportError::Other(0))), "{back}");
         assert!(!endpoint.is_waiting(), "{back}");
     }
+}
+
+/// The thread that watches channels need not have run.
+#[test]
+fn an_end_is_seen_behind_all_that_was_sent() {
+    let shm = Shm::open().unwrap();
+    let (channel, _own, mut endpoint) = met_by(&shm);
+    let other = rogue::hear(&channel).unwrap();
+    assert_eq!(completion(&mut *endpoint), None);
+    for number in 1..=3 {
+        other.mapped.put(other.mapped.entry(number), number, 7);
+    }
+    other.mapped.set(rogue::ENDED, 1);
+    let mut completions = [Completion::Sent { id: 0 }; 16];
+    assert_eq!(endpoint.poll(&mut completions), 4);
+    assert_eq!(completions[..3], [Completion::Received { message: 7 }; 3]);
+    assert_eq!(completions[3], Completion::Failed(TransportError::Flushed));
+    assert_eq!(completion(&mut *endpoint), None);
 }
 
 #[test]

@@ -103,6 +103,13 @@ impl Entries {
         self.entries.insert(serial, entry);
     }
 
+    /// What connections that come in to a listener from now on are made with.
+    pub(super) fn resize(&mut self, serial: u64, config: &EndpointConfig) {
+        if let Some(Entry::Listener { endpoint, .. }) = self.entries.get_mut(&serial) {
+            *endpoint = *config;
+        }
+    }
+
     /// Takes an entry out. To be dropped after the lock, and not before the event at hand is acknowledged.
     pub(super) fn remove(&mut self, serial: u64) -> Option<Entry> {
         let entry = self.entries.remove(&serial);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
     sys::{clock::Nanos, inside},
 };
 
@@ -205,6 +205,10 @@ struct Listener {
 impl Listening for Listener {
     fn local_addr(&self) -> SocketAddr {
         self.id.local_addr()
+    }
+
+    fn resize(&self, endpoint: &EndpointConfig) {
+        self.shared.entries().resize(self.serial, endpoint);
     }
 
     fn owns_port(&self) -> bool {

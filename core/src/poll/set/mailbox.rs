@@ -6,14 +6,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::AsRawFd;
 
 use super::Set;
 use crate::{
     error::Result,
     socket::{Socket, wait::Watcher},
     stats::{self, Counter},
-    sys::descriptor,
+    sys::descriptor::{self, OwnFd},
 };
 
 /// See the module. A leaf lock.
@@ -23,7 +23,7 @@ pub(super) struct Mailbox {
     /// Threads in waits that were left to the kernel, when there was no member.
     in_kernel: AtomicU32,
     /// Readable while somebody who sleeps, or polls the set, should look.
-    wake: OnceLock<OwnedFd>,
+    wake: OnceLock<OwnFd>,
 }
 
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Mailbox {
     /// The descriptor that is readable when there is mail for somebody who sleeps.
     pub(super) fn open(&self) -> Result<RawFd> {
         if self.wake.get().is_none() {
-            let event = descriptor::event()?;
+            let event = descriptor::own_event()?;
             let _ = self.wake.set(event);
         }
         Ok(self.wake.get().map_or(-1, AsRawFd::as_raw_fd))

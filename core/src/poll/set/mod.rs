@@ -28,7 +28,7 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLIN};
 use mailbox::{Mailbox, Member};
 use rustix::{
     event::epoll::{CreateFlags, create},
-    fd::{AsRawFd, OwnedFd},
+    fd::AsRawFd,
 };
 
 use crate::{
@@ -37,7 +37,7 @@ use crate::{
     socket::{Role, Socket, spin::Spin},
     sys::{
         clock::Nanos,
-        descriptor,
+        descriptor::{self, OwnFd},
         epoll::{self, Event},
         lock::{Guard, Lock},
     },
@@ -70,9 +70,9 @@ pub struct Set {
 /// Made when the first member comes.
 struct Own {
     /// The program's set, under a number of the library's.
-    program: OwnedFd,
+    program: OwnFd,
     /// The event descriptors of members.
-    private: OwnedFd,
+    private: OwnFd,
 }
 
 #[derive(Default)]
@@ -315,6 +315,6 @@ fn tagged(tag: u64) -> Event {
 }
 
 /// Takes a descriptor out of an epoll set, if it is there.
-fn drop_from(set: &OwnedFd, fd: RawFd) {
+fn drop_from(set: &OwnFd, fd: RawFd) {
     let _ = epoll::control(set.as_raw_fd(), EPOLL_CTL_DEL, fd, None);
 }

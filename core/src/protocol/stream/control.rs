@@ -90,6 +90,11 @@ impl Connection {
         true
     }
 
+    /// Whether a keep-alive is under way.
+    pub fn is_probing(&self) -> bool {
+        self.due.keep_alive || self.queue.keep_alive()
+    }
+
     /// The peer is gone: nothing goes out any more.
     pub(super) fn drop_work(&mut self) {
         self.due = Due::default();

@@ -117,6 +117,7 @@ impl Stream {
             return Err(errno);
         }
         let kind = engine.kind();
+        engine.watch(self.user_timeout.load(Ordering::Relaxed) != 0);
         self.note_handshake();
         account::connected(kind, accepted);
         self.note_endpoint_again(state);

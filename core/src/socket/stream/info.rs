@@ -63,7 +63,10 @@ impl Stream {
 
     /// Whether the connection is over, in both directions.
     pub fn is_over(&self) -> bool {
-        self.state.lock().is_ok_and(|state| tcp_state(&state) == CLOSE)
+        let Ok(mut state) = self.state.lock() else { return false };
+        // A reset, or the peer's end, may have come since anybody looked.
+        self.pump(&mut state);
+        tcp_state(&state) == CLOSE
     }
 }
 

@@ -248,6 +248,7 @@ impl Stream {
             engine.note_moved(count, 0);
             account::sent(engine.kind(), count);
         }
+        engine.note_room(done + count < wanted);
         if done + count < wanted {
             engine.note_blocked();
         }

@@ -171,12 +171,11 @@ impl Stream {
         if let Some(most) = config::get().wake_up_interval {
             left = Some(left.map_or(most, |left| left.min(most)));
         }
-        match ppoll(&mut set, waiter.sleep_time(left), None) {
-            // signal(7): the socket interfaces are never restarted when a time-out is set on the socket.
-            Err(Errno::INTR) if restart && deadline.is_none() && signals::restarts() => Ok(false),
-            Err(errno) => Err(errno),
-            Ok(_) => Ok(false),
-        }
+        // signal(7): the socket interfaces are never restarted when a time-out is set on the socket.
+        let restart = restart && deadline.is_none();
+        let time = waiter.sleep_time(left);
+        let slept = if restart { signals::sleep(&mut set, time) } else { ppoll(&mut set, time, None) };
+        slept.map(|_| false)
     }
 
     /// After a poller's sleep: takes the announcement off. The poller, which is still registered, looks for itself.

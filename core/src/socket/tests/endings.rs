@@ -12,7 +12,10 @@ use super::{
 use crate::{
     error::Errno,
     fabric::sim::{Settings, Timing},
-    socket::{readiness::Readiness, stream::Blocking},
+    socket::{
+        readiness::Readiness,
+        stream::{Blocking, care::Patience},
+    },
 };
 
 /// Longer than retries and the time that a close may take.
@@ -202,8 +205,9 @@ fn keep_alive_finds_a_dead_link() {
         stage.listen(7, SIZES, 1);
         stage.connect(7, SIZES, LATE).unwrap();
         // SO_KEEPALIVE, and some time later TCP_KEEPIDLE.
-        stage.at(5_000_000, |stage| stage.parties[0].1.stream().set_keep_alive(Some(Duration::from_secs(7200))));
-        stage.at(6_000_000, |stage| stage.parties[0].1.stream().set_keep_alive(Some(Duration::from_secs(1))));
+        let every = |seconds| Patience { keep_alive: Some(Duration::from_secs(seconds)), probes: Duration::from_secs(675), user: None };
+        stage.at(5_000_000, move |stage| stage.parties[0].1.stream().set_patience(every(7200)));
+        stage.at(6_000_000, move |stage| stage.parties[0].1.stream().set_patience(every(1)));
         stage.at(7_500_000_000, |stage| {
             assert!(!stage.parties[0].1.is_closed(), "{}", stage.status());
             stage.cut();

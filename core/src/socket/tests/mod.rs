@@ -11,6 +11,7 @@ mod fuzz;
 mod hostile;
 mod listening;
 mod party;
+mod patience;
 mod plan;
 mod rogue;
 mod stage;

@@ -19,7 +19,7 @@ use rustix::{
 use crate::{
     error::Errno,
     fabric::{
-        shm::tests::rogue::{self as raw, ANSWERED, ARMED, FILES, GREETING, Handed, Heard, Mapped, POSTED, PROCESSOR, STARVED},
+        shm::tests::rogue::{self as raw, ANSWERED, ARMED, ENDED, FILES, GREETING, Handed, Heard, Mapped, POSTED, PROCESSOR, STARVED},
         sim::Random,
     },
     sys::descriptor::OwnFd,
@@ -501,7 +501,7 @@ impl Line {
             }
             9 => {
                 let words = own.iter().chain(&other);
-                words.for_each(|mapped| mapped.set(pick(random, &[ARMED, STARVED, ANSWERED, PROCESSOR]), number(random)));
+                words.for_each(|mapped| mapped.set(pick(random, &[ARMED, STARVED, ANSWERED, ENDED, PROCESSOR]), number(random)));
             }
             10 => self.misadvertise(random),
             _ => (0..random.within(&(1..=300))).for_each(|_| raw::say(&self.channel, &[0], &[])),
@@ -582,7 +582,7 @@ fn scribble_once(mapped: &Mapped, random: &mut Random) {
     let targets = mapped.exposed.targets.addr as usize;
     let at = match random.number() % 6 {
         0 => POSTED,
-        1 => pick(random, &[ARMED, STARVED, ANSWERED, PROCESSOR]),
+        1 => pick(random, &[ARMED, STARVED, ANSWERED, ENDED, PROCESSOR]),
         2 | 3 => mapped.entry(random.number() as u32) + 4 * (random.number() % 2) as usize,
         4 => targets + 4 * (random.number() % 8) as usize,
         _ => targets + (random.number() as usize % (mapped.len - targets).max(1)) / 4 * 4,

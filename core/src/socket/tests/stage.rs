@@ -187,7 +187,8 @@ impl Stage {
     pub(super) fn connect_to(&mut self, peer: SocketAddr, sizes: Sizes, patience: Nanos) -> core::result::Result<usize, ConnectFailure> {
         let local = self.world.client(self.nodes[0].place);
         let to = ConnectTo { local, ..ConnectTo::new(peer, sizes.endpoint()) };
-        let stream = Stream::connect(&self.nodes[0].service, &to, sizes, self.now() + patience, None)?;
+        let stream = Stream::connecting(&self.nodes[0].service, &to, sizes, self.now() + patience, None);
+        stream.start(&to)?;
         let seed = self.random.number();
         self.parties.push((0, Party::new(stream, true, seed)));
         Ok(self.parties.len() - 1)

@@ -128,7 +128,8 @@ fn accept(listener: &Listener) -> Arc<Stream> {
 fn connect(service: &Arc<Service>, server: SocketAddr, sizes: Sizes) -> Arc<Stream> {
     let to = ConnectTo::new(server, sizes.endpoint());
     let deadline = clock::deadline(clock::now(), Some(HANG)).unwrap();
-    let stream = Stream::connect(service, &to, sizes, deadline, None).unwrap();
+    let stream = Stream::connecting(service, &to, sizes, deadline, None);
+    stream.start(&to).unwrap();
     assert_eq!(stream.wait_connected(patience()), Ok(Phase::Up));
     stream
 }

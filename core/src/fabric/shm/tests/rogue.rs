@@ -22,11 +22,12 @@ use crate::{error::Errno, fabric::Region, sys::descriptor::OwnFd, work::ExposedM
 pub(crate) const ARMED: usize = 0;
 pub(crate) const STARVED: usize = 4;
 pub(crate) const ANSWERED: usize = 8;
+pub(crate) const ENDED: usize = 12;
 pub(crate) const POSTED: usize = 64;
 pub(crate) const PROCESSOR: usize = 68;
 pub(crate) const RING: usize = 128;
 /// Nobody writes there.
-const UNUSED: [core::ops::Range<usize>; 2] = [ANSWERED + 4..POSTED, PROCESSOR + 4..RING];
+const UNUSED: [core::ops::Range<usize>; 2] = [ENDED + 4..POSTED, PROCESSOR + 4..RING];
 
 /// Bytes of a greeting.
 pub(crate) const GREETING: usize = BYTES;

@@ -73,7 +73,8 @@ impl Company {
     fn connect(&self, addr: SocketAddr, sizes: Sizes, patience: Duration) -> Option<Arc<Stream>> {
         let to = ConnectTo::new(addr, sizes.endpoint());
         let deadline = clock::deadline(clock::now(), Some(patience)).unwrap();
-        let stream = Stream::connect(&self.client, &to, sizes, deadline, None).ok()?;
+        let stream = Stream::connecting(&self.client, &to, sizes, deadline, None);
+        stream.start(&to).ok()?;
         match stream.wait_connected(within(HANG)) {
             Ok(Phase::Up) => Some(stream),
             Ok(Phase::Kernel) => None,
