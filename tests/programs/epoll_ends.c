@@ -40,6 +40,8 @@ static void run(uint32_t flags) {
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct pair both = connect_pair(listener);
 		servers[i] = both.server;
+		send_all(both.client, &byte, 1);
+		recv_all(both.server, &byte, 1);
 		clients[i] = both.client;
 		struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | flags, .data.u64 = (uint64_t)i};
 		must("EPOLL_CTL_ADD", epoll_ctl(set, EPOLL_CTL_ADD, servers[i], &event));
