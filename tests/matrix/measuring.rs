@@ -37,7 +37,7 @@ fn iperf() {
         let server = server.wait(std::time::Duration::from_secs(20));
         server.ok();
         stage.assert_way(&Way::Shm, &[&server, &client]);
-        table.row("iperf", &format!("`-n 64M {mode}`"), &Way::Shm, &format!("{} MiB", bytes / MIB));
+        table.row("iperf", &format!("`{}`", format!("-n 64M {mode}").trim_end()), &Way::Shm, &format!("{} MiB", bytes / MIB));
     }
     for mode in ["-n 64M -P 4", "-n 64M -R", "-t 1 --bidir"] {
         let port = free_port();

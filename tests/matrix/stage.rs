@@ -84,7 +84,7 @@ impl Stage {
         stage
     }
 
-    /// A program: its words between blanks, '' for an empty one.
+    /// A program, whose name is another's never: its counters are found by it. Its words between blanks, '' for an empty one.
     #[track_caller]
     pub fn program(&self, name: &str, line: &str) -> Program<'_> {
         let words: Vec<&str> = line.split_whitespace().map(|word| if word == "''" { "" } else { word }).collect();

@@ -30,14 +30,14 @@ impl<'a> Redis<'a> {
     #[track_caller]
     fn benchmark(&mut self, arguments: &str) -> String {
         let line = format!("redis-benchmark -p {} --csv {arguments}", self.port);
-        let ended = self.stage.run(&format!("redis-benchmark {}", self.clients.len()), &line);
+        let ended = self.stage.run(&format!("redis-benchmark {} {}", self.port, self.clients.len()), &line);
         self.keep(ended)
     }
 
     /// What redis-cli says to these commands, one a line.
     #[track_caller]
     fn say(&mut self, commands: &str) -> String {
-        let name = format!("redis-cli {}", self.clients.len());
+        let name = format!("redis-cli {} {}", self.port, self.clients.len());
         let ended = self.stage.run_with(&name, &format!("redis-cli -p {}", self.port), commands);
         self.keep(ended)
     }
@@ -138,12 +138,12 @@ fn publish_and_subscribe(redis: &mut Redis<'_>) {
 fn saving(stage: &Stage, table: &mut Table) {
     let mut redis = Redis::start(stage);
     assert_eq!(measured(&redis.benchmark("-n 50000 -r 50000 -d 500 -P 16 -t set")), ["SET"]);
-    let line = format!("redis-benchmark -p {} --csv -n 400000 -P 4 -t set,get -r 50000", redis.port);
+    let line = format!("redis-benchmark -p {} --csv -n 300000 -P 4 -t set -r 50000", redis.port);
     let load = stage.program("load", &line).start();
     thread::sleep(Duration::from_millis(300));
     assert_eq!(redis.say("BGSAVE\n"), "Background saving started\n");
     let load = load.wait(Duration::from_secs(60));
-    assert_eq!(measured(load.ok()), ["SET", "GET"], "{}", load.report());
+    assert_eq!(measured(load.ok()), ["SET"], "{}", load.report());
     let until = Instant::now() + Duration::from_secs(20);
     while redis.info("persistence", "rdb_bgsave_in_progress") != "0" {
         assert!(Instant::now() < until, "the snapshot does not end");

@@ -163,7 +163,7 @@ pub trait Endpoint: Send {
     }
 
     /// The descriptor that becomes readable when an armed completion queue gets a completion. Stays the endpoint's.
-    /// `None` where the fabric has no descriptors (simulation).
+    /// `None` where the fabric has no descriptors (simulation), and once nothing will be announced any more.
     fn event_fd(&self) -> Option<RawFd>;
 
     /// Takes all announced events off [`Endpoint::event_fd`], so that it is no longer readable. The queue is unarmed afterwards

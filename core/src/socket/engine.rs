@@ -5,6 +5,8 @@
 mod data;
 mod progress;
 
+use std::os::fd::RawFd;
+
 use smallvec::SmallVec;
 
 use super::wait::Interest;
@@ -547,6 +549,11 @@ impl Engine {
         if !self.armed && self.endpoint.arm().is_ok() {
             self.armed = true;
         }
+    }
+
+    /// The event descriptor, while something may be announced.
+    pub fn event_fd(&self) -> Option<RawFd> {
+        self.endpoint.event_fd()
     }
 
     /// The event descriptor was readable: takes the announcement off.

@@ -185,7 +185,7 @@ impl Listener {
     pub fn see(&self) -> Seen {
         let arrivals = self.arrivals();
         let events = if self.has_connection() { libc::POLLIN | libc::POLLRDNORM } else { 0 };
-        Seen { readiness: Readiness::Events(events), arrivals, blocked: 0 }
+        Seen { readiness: Readiness::Events(events), arrivals, blocked: 0, over: false }
     }
 
     /// Connections that have come over a fabric in all, modulo 2^32.

@@ -510,7 +510,7 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn event_fd(&self) -> Option<RawFd> {
-        Some(self.channel.as_raw_fd())
+        (!self.hung_up).then(|| self.channel.as_raw_fd())
     }
 
     fn clear_events(&mut self) {

@@ -238,7 +238,7 @@ impl Entry {
     pub(super) fn see(&mut self, own: &Own, how: See) -> Sight {
         self.follow(own);
         match &self.target {
-            Target::Fresh => Sight::Events(Seen { readiness: Readiness::Events(0), arrivals: 0, blocked: 0 }, 0),
+            Target::Fresh => Sight::Events(Seen { readiness: Readiness::Events(0), arrivals: 0, blocked: 0, over: false }, 0),
             Target::Listener(listener) => {
                 let seen = listener.see();
                 Sight::Events(seen, bits(seen.readiness))
@@ -252,9 +252,18 @@ impl Entry {
         }
     }
 
+    /// Takes an announcement off its event descriptor. After the last one that stays readable, and is watched no longer.
+    pub(super) fn hear(&mut self, own: &Own) {
+        if let Sight::Events(Seen { over: true, .. }, _) = self.see(own, See::Announced)
+            && self.event_fd >= 0
+        {
+            drop_from(&own.private, self.event_fd);
+        }
+    }
+
     fn last_seen(&self) -> Seen {
         let Last { arrivals, blocked, .. } = self.last;
-        Seen { readiness: Readiness::Events(0), arrivals, blocked }
+        Seen { readiness: Readiness::Events(0), arrivals, blocked, over: false }
     }
 
     /// The events to report of what was seen; none is 0.
@@ -317,6 +326,11 @@ fn place_of(name: u64) -> usize {
 }
 
 impl Entries {
+    /// How many there are, at most.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
     /// A name for the next member. (0 is nobody's.)
     pub(super) fn free_name(&mut self) -> u64 {
         if self.free.is_empty() {

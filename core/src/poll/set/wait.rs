@@ -174,9 +174,9 @@ impl Set {
         }
     }
 
-    /// Members that were announced become hot.
+    /// Members that were announced become hot; each at most once, as it may be announced again meanwhile.
     fn harvest(&self, own: &Own, members: &mut Members) {
-        loop {
+        for _ in 0..=members.entries.len() / ANNOUNCED {
             let mut announced = [NOTHING; ANNOUNCED];
             let Ok(count) = epoll::wait(own.private.as_raw_fd(), &mut announced, Some(Duration::ZERO), None) else { return };
             for event in announced.iter().take(count) {
@@ -189,7 +189,7 @@ impl Set {
                     if entry.heat() {
                         members.hot.push_back(name);
                     }
-                    let _ = entry.see(own, See::Announced);
+                    entry.hear(own);
                 }
             }
             if count < ANNOUNCED {

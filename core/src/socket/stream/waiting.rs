@@ -52,6 +52,8 @@ pub struct Seen {
     pub arrivals: u32,
     /// How often a write has found no room for all, modulo 2^32.
     pub blocked: u32,
+    /// Nothing will be announced any more, though the event descriptor stays readable.
+    pub over: bool,
 }
 
 /// Sleeps until the peer wakes the word or somebody of this process the waiter. Only a signal is an error, one whose handler does not
@@ -253,8 +255,9 @@ impl Stream {
         }
         self.pump(&mut state);
         self.hand_over(&state);
+        let over = how == See::Announced && state.engine.as_ref().is_some_and(|engine| engine.event_fd().is_none());
         let (arrivals, blocked) = state.engine.as_ref().map_or((0, 0), |engine| (engine.connection().arrivals(), engine.blocked()));
-        Ok(Seen { readiness: state.readiness(self.receive_low()), arrivals, blocked })
+        Ok(Seen { readiness: state.readiness(self.receive_low()), arrivals, blocked, over })
     }
 
     /// Whether the peer waits on the caller's processor, if that is known; the peer learns where the caller does.
