@@ -13,8 +13,14 @@ import java.util.Arrays;
 import java.util.concurrent.atomic.AtomicInteger;
 
 class Echo {
-    static final int CONNECTIONS = 20, ROUNDS = 40;
+    static final String HOST = setting("HOST", "127.0.0.1");
+    static final int CONNECTIONS = Integer.parseInt(setting("CONNECTIONS", "20")), ROUNDS = Integer.parseInt(setting("ROUNDS", "40"));
     static final int[] SIZES = {1, 100, 4096, 70_000, 400_000};
+
+    static String setting(String name, String usual) {
+        String set = System.getenv("ECHO_" + name);
+        return set == null ? usual : set;
+    }
 
     static byte[] message(int connection, int turn) {
         byte[] data = new byte[SIZES[(connection + turn) % SIZES.length]];
@@ -25,7 +31,7 @@ class Echo {
     static void serve(int port) throws Exception {
         Selector selector = Selector.open();
         ServerSocketChannel listener = ServerSocketChannel.open();
-        listener.bind(new InetSocketAddress("127.0.0.1", port), 100);
+        listener.bind(new InetSocketAddress(HOST, port), 100);
         listener.configureBlocking(false);
         listener.register(selector, SelectionKey.OP_ACCEPT);
         while (true) {
@@ -77,7 +83,7 @@ class Echo {
             Asker asker = new Asker();
             asker.connection = connection;
             asker.begin();
-            boolean at_once = channel.connect(new InetSocketAddress("127.0.0.1", port));
+            boolean at_once = channel.connect(new InetSocketAddress(HOST, port));
             int both = SelectionKey.OP_READ | SelectionKey.OP_WRITE;
             channel.register(selector, at_once ? both : SelectionKey.OP_CONNECT, asker);
         }
@@ -114,7 +120,7 @@ class Echo {
         for (int i = 0; i < CONNECTIONS; i++) {
             int connection = i;
             Thread thread = new Thread(() -> {
-                try (Socket socket = new Socket("127.0.0.1", port)) {
+                try (Socket socket = new Socket(HOST, port)) {
                     socket.setTcpNoDelay(true);
                     socket.setSoTimeout(30_000);
                     InputStream in = socket.getInputStream();

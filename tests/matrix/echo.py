@@ -1,11 +1,13 @@
 """echo.py serve HOW PORT | ask HOW PORT: one thread with many connections; HOW is asyncio, epoll, poll or select (of selectors)."""
 import asyncio
+import os
 import selectors
 import signal
 import socket
 import sys
 
-CONNECTIONS, ROUNDS = 20, 40
+HOST = os.environ.get("ECHO_HOST", "127.0.0.1")
+CONNECTIONS, ROUNDS = (int(os.environ.get(f"ECHO_{name}", usual)) for name, usual in (("CONNECTIONS", 20), ("ROUNDS", 40)))
 SELECTORS = {"epoll": selectors.EpollSelector, "poll": selectors.PollSelector, "select": selectors.SelectSelector}
 
 
@@ -23,7 +25,7 @@ async def serve_asyncio(port):
         writer.close()
         await writer.wait_closed()
 
-    server = await asyncio.start_server(echo, "127.0.0.1", port)
+    server = await asyncio.start_server(echo, HOST, port)
     end = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set_result, None)
     async with server:
@@ -32,7 +34,7 @@ async def serve_asyncio(port):
 
 async def ask_asyncio(port):
     async def talk(connection):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(HOST, port)
         for turn in range(ROUNDS):
             data = message(connection, turn)
             writer.write(data)
@@ -76,7 +78,7 @@ class Peer:
 
 
 def serve_selector(selector, port):
-    listener = socket.create_server(("127.0.0.1", port), backlog=100)
+    listener = socket.create_server((HOST, port), backlog=100)
     listener.setblocking(False)
     selector.register(listener, selectors.EVENT_READ)
     while True:
@@ -103,7 +105,7 @@ def ask_selector(selector, port):
     for connection in range(CONNECTIONS):
         sock = socket.socket()
         sock.setblocking(False)
-        sock.connect_ex(("127.0.0.1", port))
+        sock.connect_ex((HOST, port))
         peer = Asker(selector, sock)
         peer.begin(connection, 0)
         selector.modify(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)

@@ -1,8 +1,9 @@
-// net.js serve PORT | ask PORT: node's net, many connections.
+// net.js serve PORT | ask PORT: node's net, many connections (ECHO_HOST, ECHO_CONNECTIONS, ECHO_ROUNDS: others than usual).
 'use strict';
 const net = require('net');
 
-const CONNECTIONS = 20, ROUNDS = 40, SIZES = [1, 100, 4096, 70000, 400000];
+const HOST = process.env.ECHO_HOST || '127.0.0.1';
+const CONNECTIONS = +(process.env.ECHO_CONNECTIONS || 20), ROUNDS = +(process.env.ECHO_ROUNDS || 40), SIZES = [1, 100, 4096, 70000, 400000];
 const [, , role, port] = process.argv;
 
 function message(connection, turn) {
@@ -12,7 +13,7 @@ function message(connection, turn) {
 
 function talk(connection) {
   return new Promise((resolve, reject) => {
-    const socket = net.connect({ host: '127.0.0.1', port });
+    const socket = net.connect({ host: HOST, port });
     let turn = 0, expected, got, ended = false;
     const begin = () => {
       expected = message(connection, turn);
@@ -40,7 +41,7 @@ if (role === 'serve') {
   net.createServer({ allowHalfOpen: false }, (socket) => {
     socket.pipe(socket);
     socket.on('error', (e) => { console.error(e); process.exitCode = 1; });
-  }).listen(port, '127.0.0.1');
+  }).listen(port, HOST);
   process.on('SIGTERM', () => process.exit());
 } else {
   Promise.all(Array.from({ length: CONNECTIONS }, (_, connection) => talk(connection))).then(

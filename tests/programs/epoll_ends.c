@@ -6,7 +6,7 @@
 
 static int64_t processor_us(void) {
 	struct rusage usage;
-	must("getrusage", getrusage(RUSAGE_SELF, &usage));
+	must("getrusage", getrusage(RUSAGE_THREAD, &usage));
 	return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000L + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
 }
 
