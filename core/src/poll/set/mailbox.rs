@@ -185,11 +185,11 @@ impl Watcher for Member {
     }
 
     fn closed(&self) {
-        if let Some(set) = self.set.upgrade() {
-            if set.closed(self.name).is_err() {
-                self.gone.store(true, Ordering::Release);
-                self.mailbox.post(self);
-            }
+        if let Some(set) = self.set.upgrade()
+            && set.closed(self.name).is_err()
+        {
+            self.gone.store(true, Ordering::Release);
+            self.mailbox.post(self);
         }
     }
 }
