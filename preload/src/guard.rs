@@ -21,6 +21,29 @@ pub(crate) fn ours_or_own(fd: c_int) -> bool {
     (is_ours(fd) || own::is_own(fd)) && !inside::is_set()
 }
 
+/// As [`ours_or_own`], for close(2). In a signal handler that has interrupted its thread in the middle of something the number is only
+/// taken out of the table.
+#[inline(always)]
+pub(crate) fn closable(fd: c_int) -> bool {
+    ours_or_own(fd) && !(inside::is_busy() && left(fd))
+}
+
+#[cold]
+#[inline(never)]
+fn left(fd: c_int) -> bool {
+    let ours = !own::is_own(fd);
+    if ours {
+        descriptor::leave(fd);
+    }
+    ours
+}
+
+/// It is not the library itself that asks, nor a handler that has interrupted it in the middle of something.
+#[inline(always)]
+pub(crate) fn free() -> bool {
+    !inside::is_set() && !inside::is_busy()
+}
+
 /// An entry of a poll call is ours.
 ///
 /// # Safety

@@ -34,6 +34,22 @@ pub fn forget(fd: RawFd) {
     fd::forget(fd);
 }
 
+/// As [`forget`], anywhere: the rest is done by [`finish_left`].
+pub fn leave(fd: RawFd) {
+    fd::leave(fd);
+}
+
+/// Whether there is something for [`finish_left`].
+#[inline(always)]
+pub fn is_any_left() -> bool {
+    fd::is_any_left()
+}
+
+/// Closes what signal handlers have left open.
+pub fn finish_left() {
+    fd::finish_left();
+}
+
 /// What a duplicate of this number is one of, unless the kernel alone has it.
 fn shared(fd: RawFd) -> Option<Shared> {
     ours(fd).map(Shared::Socket).or_else(|| fd::get_set(fd).map(Shared::Set))

@@ -1,10 +1,7 @@
 //! epoll sets: the members that are rsockets are the library's, the others the kernel's (`poll::set`).
 
 use core::time::Duration;
-use std::{
-    os::fd::RawFd,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{os::fd::RawFd, sync::Arc};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
 
@@ -17,7 +14,7 @@ use crate::{
     poll::set::Set,
     socket::Role,
     stats::{self, Counter},
-    sys::epoll,
+    sys::{epoll, lock::Lock},
 };
 
 /// epoll_create(2) has given this number.
@@ -66,8 +63,8 @@ fn done(result: Result<()>) -> Route<i32> {
 
 /// A set that was made past the hooks: inherited by exec, or by a system call of its own.
 fn adopt(number: RawFd, fd: RawFd, held: &Held, event: Event) -> Result<()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    static ONE: Lock<()> = Lock::new(());
+    let _one = ONE.lock()?;
     if let Some(known) = fd::get_set(number) {
         return known.set.add(number, fd, &held.socket, event);
     }

@@ -343,7 +343,10 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
     let to = address::destination(peer);
     let Some(service) = runtime::service() else { return leave_to_kernel(&held) };
     let started = {
-        let _turn = held.socket.connect_turn();
+        let _turn = match held.socket.connect_turn() {
+            Ok(turn) => turn,
+            Err(errno) => return Route::err(errno),
+        };
         if held.socket.role() != Role::Fresh {
             // Another thread's connect was faster.
             None

@@ -4,7 +4,7 @@
 //! removing take a lock, inside the slab.
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::{os::fd::RawFd, sync::Arc};
 
 use crate::{
@@ -38,6 +38,10 @@ const SET: u32 = 1 << 31;
 static SLOTS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 /// No number from here on was ever ours.
 static END: AtomicU32 = AtomicU32::new(0);
+/// Numbers that were closed where that could not be done: entry and number. 0: nothing.
+static LEFT: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+/// There may be some.
+static ANY_LEFT: AtomicBool = AtomicBool::new(false);
 static DESCRIPTIONS: Slab<Description> = Slab::new();
 static SETS: Slab<SetDescription> = Slab::new();
 
@@ -140,7 +144,39 @@ fn share_set(held: &HeldSet, fd: RawFd) {
 /// Takes a number out of the table. With the last one the description is retired and returned. (A set ends with its last number and
 /// the last wait in it.)
 pub fn remove(fd: RawFd) -> Option<Held> {
-    let entry = slot(fd)?.swap(0, Ordering::AcqRel);
+    give_up(slot(fd)?.swap(0, Ordering::AcqRel), fd)
+}
+
+/// Takes a number out of the table, for a signal handler that has interrupted its thread where nothing of the rest can be done: that is
+/// left to [`finish_left`]. (Where too many are left at once, the connection stays until the process ends.)
+pub fn leave(fd: RawFd) {
+    let Some(slot) = slot(fd) else { return };
+    let entry = u64::from(slot.swap(0, Ordering::AcqRel)) << 32 | u64::from(fd as u32);
+    if LEFT.iter().any(|place| place.compare_exchange(0, entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()) {
+        ANY_LEFT.store(true, Ordering::Release);
+    }
+}
+
+/// Whether there is something for [`finish_left`].
+#[inline(always)]
+pub fn is_any_left() -> bool {
+    ANY_LEFT.load(Ordering::Relaxed)
+}
+
+/// Closes what was [left](leave).
+#[cold]
+pub fn finish_left() {
+    ANY_LEFT.store(false, Ordering::Release);
+    for place in &LEFT {
+        let entry = place.swap(0, Ordering::AcqRel);
+        if let Some(last) = give_up((entry >> 32) as u32, entry as u32 as RawFd) {
+            last.socket.close(false);
+        }
+    }
+}
+
+/// One number less for the description of this entry.
+fn give_up(entry: u32, fd: RawFd) -> Option<Held> {
     if let Some(index) = set_index(entry) {
         let held = SETS.pin(index, || true)?;
         if held.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -213,6 +249,23 @@ mod tests {
         assert!(!is_ours(one) && is_ours(two));
         assert!(remove(two).is_some());
         assert!(get(two).is_none() && remove(two).is_none());
+    }
+
+    #[test]
+    fn what_was_left_is_closed_later() {
+        let (one, two) = (900_011, 900_012);
+        assert!(open(one, fresh(), false));
+        let held = get(one).unwrap();
+        share(&held, two);
+        leave(one);
+        assert!(!is_ours(one) && is_ours(two) && is_any_left());
+        assert!(open(one, fresh(), false), "the number is given out again");
+        leave(two);
+        assert_eq!(held.numbers.load(Ordering::Relaxed), 2);
+        finish_left();
+        assert!(!is_any_left() && is_ours(one));
+        assert_eq!(held.numbers.load(Ordering::Relaxed), 0);
+        assert!(remove(one).is_some());
     }
 
     #[test]

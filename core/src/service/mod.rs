@@ -10,7 +10,7 @@ use core::{
 };
 use std::{
     collections::HashMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar},
 };
 
 use rustix::fd::{AsRawFd, RawFd};
@@ -22,7 +22,9 @@ use crate::{
     sys::{
         clock::{self, Nanos},
         descriptor::{self, OwnFd},
-        inside, own,
+        inside,
+        lock::Leaf,
+        own,
         ppoll::{PollFd, ppoll},
         signals,
     },
@@ -76,24 +78,20 @@ pub struct Service {
     fabric: Arc<dyn Fabric>,
     wake: OwnFd,
     awake: AtomicBool,
-    registry: Mutex<HashMap<Token, Arc<dyn Handler>>>,
-    care: Mutex<Vec<Token>>,
+    registry: Leaf<HashMap<Token, Arc<dyn Handler>>>,
+    care: Leaf<Vec<Token>>,
     /// Signalled whenever something was forgotten.
     forgotten: Condvar,
     /// Somebody waits for that: the program exits.
     awaited: AtomicBool,
     next_token: AtomicU64,
     /// See [`Service::run_in_background`].
-    running: Mutex<bool>,
+    running: Leaf<bool>,
     thread: AtomicU32,
     /// The fabric may have events: the last look at its descriptor said so, or there was none yet.
     eventful: AtomicBool,
     /// Where the time of deadlines comes from.
     clock: Box<dyn Fn() -> Nanos + Send + Sync>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Service {
@@ -108,12 +106,12 @@ impl Service {
             fabric,
             wake: descriptor::own_event()?,
             awake: AtomicBool::new(false),
-            registry: Mutex::new(HashMap::new()),
-            care: Mutex::new(Vec::new()),
+            registry: Leaf::new(HashMap::new()),
+            care: Leaf::new(Vec::new()),
             forgotten: Condvar::new(),
             awaited: AtomicBool::new(false),
             next_token: AtomicU64::new(1),
-            running: Mutex::new(false),
+            running: Leaf::new(false),
             thread: AtomicU32::new(0),
             eventful: AtomicBool::new(true),
             clock: Box::new(clock),
@@ -127,7 +125,7 @@ impl Service {
 
     /// Starts the thread unless it runs: when there is something for it to do.
     pub fn run_in_background(self: &Arc<Self>) -> Result<()> {
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         if !*running {
             self.start()?;
             *running = true;
@@ -157,12 +155,12 @@ impl Service {
 
     /// Makes a connection or listener known.
     pub fn register(&self, token: Token, handler: Arc<dyn Handler>) {
-        lock(&self.registry).insert(token, handler);
+        self.registry.lock().insert(token, handler);
     }
 
     /// Forgets it. What is left of it is dropped by the caller.
     pub fn forget(&self, token: Token) -> Option<Arc<dyn Handler>> {
-        let handler = lock(&self.registry).remove(&token);
+        let handler = self.registry.lock().remove(&token);
         // The condition variable would enter the kernel, whether anybody waits or not.
         if self.awaited.load(Ordering::SeqCst) {
             self.forgotten.notify_all();
@@ -177,7 +175,7 @@ impl Service {
     }
 
     fn keep_in_care(&self, token: Token) {
-        let mut care = lock(&self.care);
+        let mut care = self.care.lock();
         if !care.contains(&token) {
             care.push(token);
         }
@@ -185,27 +183,24 @@ impl Service {
 
     /// Everything that is known, for exit.
     pub fn everything(&self) -> Vec<Arc<dyn Handler>> {
-        lock(&self.registry).values().cloned().collect()
+        self.registry.lock().values().cloned().collect()
     }
 
     /// Forgets everything, as if the program had died.
     #[cfg(test)]
     pub(crate) fn abandon(&self) {
-        let everything = core::mem::take(&mut *lock(&self.registry));
-        lock(&self.care).clear();
+        let everything = core::mem::take(&mut *self.registry.lock());
+        self.care.lock().clear();
         drop(everything);
     }
 
     /// Waits until nothing is known for which `wanted` says so, at most until `deadline`. Only where the thread runs.
     pub fn wait_forgotten(&self, deadline: Nanos, mut wanted: impl FnMut(&Arc<dyn Handler>) -> bool) {
         self.awaited.store(true, Ordering::SeqCst);
-        let mut registry = lock(&self.registry);
+        let mut registry = self.registry.lock();
         while registry.values().any(&mut wanted) {
             let Some(left) = clock::left(clock::now(), Some(deadline)).filter(|left| !left.is_zero()) else { return };
-            registry = match self.forgotten.wait_timeout(registry, left) {
-                Ok((registry, _)) => registry,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            registry = registry.wait(&self.forgotten, left);
         }
     }
 
@@ -230,10 +225,10 @@ impl Service {
 
     fn care_for_all(&self, now: Nanos) -> Option<Nanos> {
         // Taken out first: whoever asks for care from now on gets another turn, whatever this one says.
-        let in_care = core::mem::take(&mut *lock(&self.care));
+        let in_care = core::mem::take(&mut *self.care.lock());
         let mut next = None;
         for token in in_care {
-            let handler = lock(&self.registry).get(&token).cloned();
+            let handler = self.registry.lock().get(&token).cloned();
             let care = handler.map_or(Care::Forget, |handler| handler.care(now));
             match care {
                 Care::Until(at) => {
@@ -255,7 +250,7 @@ impl Service {
             }
             Event::Incoming { listener, .. } => *listener,
         };
-        let handler = lock(&self.registry).get(&token).cloned();
+        let handler = self.registry.lock().get(&token).cloned();
         match (handler, event) {
             (Some(handler), event) => handler.event(event, now),
             // The listener was closed a moment ago.
@@ -294,7 +289,7 @@ impl Service {
 
     fn sleep(&self, until: Option<Nanos>) {
         let mut until = until;
-        if lock(&self.care).len() > WATCHED {
+        if self.care.lock().len() > WATCHED {
             until = clock::earlier(until, Some(clock::now().saturating_add(CARE_INTERVAL)));
         }
         self.wait(clock::left(clock::now(), until));
@@ -302,10 +297,10 @@ impl Service {
 
     /// Waits until a turn is worth while, at most this long. False: the time is over.
     pub(crate) fn wait(&self, most: Option<Duration>) -> bool {
-        let care = lock(&self.care).clone();
+        let care = self.care.lock().clone();
         // Held over the wait so that the descriptors stay open.
         let handlers: Vec<_> = {
-            let registry = lock(&self.registry);
+            let registry = self.registry.lock();
             care.iter().take(WATCHED).filter_map(|token| registry.get(token).cloned()).collect()
         };
         let fabric = self.fabric.event_fds();

@@ -50,7 +50,7 @@ fn care_that_is_asked_for_during_care_comes() {
     drop(service.forget(asks.token));
     service.take_care(asks.token);
     service.turn(0);
-    assert!(lock(&service.care).is_empty());
+    assert!(service.care.lock().is_empty());
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Which way a connection goes (DESIGN: D8): the fabrics first, then the kernel.
 
 use core::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard};
 
 use super::stream::{Fallback, Phase};
 use crate::{
     error::Errno,
     stats::{self, Counter},
-    sys::clock::{self, Nanos},
+    sys::{
+        clock::{self, Nanos},
+        lock::{Leaf, LeafGuard},
+    },
 };
 
 /// How long a host that did not answer is not asked again, in nanoseconds.
@@ -15,10 +17,10 @@ const SILENT_TIME: Nanos = 60_000_000_000;
 /// Silent hosts that are remembered at once.
 const SILENT_MOST: usize = 64;
 
-static SILENT: Mutex<Vec<(IpAddr, Nanos)>> = Mutex::new(Vec::new());
+static SILENT: Leaf<Vec<(IpAddr, Nanos)>> = Leaf::new(Vec::new());
 
-fn silent() -> MutexGuard<'static, Vec<(IpAddr, Nanos)>> {
-    SILENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+fn silent() -> LeafGuard<'static, Vec<(IpAddr, Nanos)>> {
+    SILENT.lock()
 }
 
 /// The host has not answered over a fabric: for a while it is left to the kernel.

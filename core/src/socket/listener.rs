@@ -9,7 +9,7 @@ use core::{
 use std::{
     collections::VecDeque,
     os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
 };
 
 use super::{
@@ -23,7 +23,10 @@ use crate::{
     log_debug,
     service::{Care, Handler, Service},
     stats::{self, Counter},
-    sys::clock::Nanos,
+    sys::{
+        clock::Nanos,
+        lock::{Leaf, LeafGuard},
+    },
 };
 
 /// Peers that are looked at at once, where they come to nothing; the others are still there at the next look.
@@ -36,7 +39,7 @@ pub struct Listener {
     sizes: Sizes,
     backlog: AtomicU32,
     arrivals: AtomicU32,
-    queue: Mutex<Queue>,
+    queue: Leaf<Queue>,
     sleepers: Sleepers,
     /// The kernel's socket listens as well. (Not on iWARP, whose devices have the port for themselves.)
     kernel_listens: AtomicBool,
@@ -65,7 +68,7 @@ impl Listener {
             sizes,
             backlog: AtomicU32::new(backlog),
             arrivals: AtomicU32::new(0),
-            queue: Mutex::default(),
+            queue: Leaf::default(),
             sleepers: Sleepers::default(),
             kernel_listens: AtomicBool::new(true),
             kernel_turn: Mutex::new(()),
@@ -156,8 +159,8 @@ impl Listener {
         self.backlog.store(backlog, Ordering::Relaxed);
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn queue(&self) -> LeafGuard<'_, Queue> {
+        self.queue.lock()
     }
 
     /// The connection that came first.

@@ -18,7 +18,7 @@ mod watchers;
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::{
     os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use listener::Listener;
@@ -28,7 +28,10 @@ use stream::Stream;
 use wait::{Borrowed, Interest, Watcher};
 use watchers::Watchers;
 
-use crate::error::Result;
+use crate::{
+    error::Result,
+    sys::lock::{Guard, Lock},
+};
 
 /// What a socket has become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +67,7 @@ pub struct Socket {
     role: AtomicU8,
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
-    connect_turn: Mutex<()>,
+    connect_turn: Lock<()>,
     watchers: Watchers,
 }
 
@@ -93,7 +96,7 @@ impl Socket {
             role: AtomicU8::new(Role::Fresh as u8),
             stream: OnceLock::new(),
             listener: OnceLock::new(),
-            connect_turn: Mutex::new(()),
+            connect_turn: Lock::new(()),
             watchers: Watchers::default(),
         }
     }
@@ -121,8 +124,8 @@ impl Socket {
     }
 
     /// For the thread that looks whether it is fresh and then starts to connect: what a second one started would reach the peer, too.
-    pub fn connect_turn(&self) -> MutexGuard<'_, ()> {
-        self.connect_turn.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn connect_turn(&self) -> Result<Guard<'_, ()>> {
+        Ok(self.connect_turn.lock()?)
     }
 
     /// Makes it a stream, unless it has been one before.

@@ -6,10 +6,12 @@ use core::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
-use std::sync::{Mutex, MutexGuard};
 
 use super::{engine::Sizes, stream::care::Patience};
-use crate::config;
+use crate::{
+    config,
+    sys::lock::{Leaf, LeafGuard},
+};
 
 /// Most settings that are kept for accepted sockets.
 const INHERITED_MOST: usize = 64;
@@ -71,7 +73,7 @@ struct Kept {
 
 /// The options of a socket.
 pub struct Options {
-    kept: Mutex<Kept>,
+    kept: Leaf<Kept>,
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
     tos: AtomicU32,
@@ -93,7 +95,7 @@ impl Default for Options {
         };
         let kept = Kept { sizes, linger: None, patience: KeepAlive::default(), inherited: Vec::new() };
         Options {
-            kept: Mutex::new(kept),
+            kept: Leaf::new(kept),
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
             tos: AtomicU32::new(0),
@@ -112,8 +114,8 @@ fn duration(nanos: u64) -> Option<Duration> {
 }
 
 impl Options {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn kept(&self) -> LeafGuard<'_, Kept> {
+        self.kept.lock()
     }
 
     /// What an accepted socket starts with, and the settings to repeat on its kernel socket.
@@ -122,7 +124,7 @@ impl Options {
         let settings = kept.inherited.clone();
         let copy = Kept { sizes: kept.sizes, linger: kept.linger, patience: kept.patience, inherited: settings.clone() };
         let options = Options {
-            kept: Mutex::new(copy),
+            kept: Leaf::new(copy),
             receive_timeout: AtomicU64::new(self.receive_timeout.load(Ordering::Relaxed)),
             send_timeout: AtomicU64::new(self.send_timeout.load(Ordering::Relaxed)),
             tos: AtomicU32::new(self.tos.load(Ordering::Relaxed)),

@@ -1,6 +1,6 @@
 //! The process's one service over its fabrics, made by the first socket that listens or connects.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::account;
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     sys::{
         clock::{self, Nanos},
         descriptor, inside,
+        lock::Leaf,
     },
 };
 
@@ -28,7 +29,7 @@ enum Runtime {
     Up(Arc<Service>),
 }
 
-static RUNTIME: Mutex<Runtime> = Mutex::new(Runtime::Unknown);
+static RUNTIME: Leaf<Runtime> = Leaf::new(Runtime::Unknown);
 
 /// The service; `None` where no fabric can be used (counted by reason). Its thread does not run before a connection or a listener
 /// needs it.
@@ -37,7 +38,7 @@ pub fn service() -> Option<Arc<Service>> {
         stats::add(Counter::FallbackPolicy, 1);
         return None;
     }
-    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut runtime = RUNTIME.lock();
     if let Runtime::Up(service) = &*runtime {
         return Some(Arc::clone(service));
     }
@@ -67,7 +68,7 @@ pub fn service() -> Option<Arc<Service>> {
 
 /// The service, if it is in use.
 pub fn running() -> Option<Arc<Service>> {
-    match &*RUNTIME.lock().unwrap_or_else(PoisonError::into_inner) {
+    match &*RUNTIME.lock() {
         Runtime::Up(service) => Some(Arc::clone(service)),
         Runtime::Unknown | Runtime::Absent(..) => None,
     }
@@ -80,7 +81,7 @@ fn open() -> core::result::Result<Arc<Service>, ConnectFailure> {
 
 /// In a forked child: the parent's service is forgotten as it is, neither its locks nor its device are touched.
 pub fn forget_in_child() {
-    if let Ok(mut runtime) = RUNTIME.try_lock() {
+    if let Some(mut runtime) = RUNTIME.try_lock() {
         core::mem::forget(core::mem::replace(&mut *runtime, Runtime::Unknown));
     }
 }

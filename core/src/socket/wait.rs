@@ -10,7 +10,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     time::Duration,
 };
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use bitflags::bitflags;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
@@ -18,7 +18,10 @@ use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use super::Socket;
 use crate::{
     stats::{self, Counter},
-    sys::{descriptor, futex},
+    sys::{
+        descriptor, futex,
+        lock::{Leaf, LeafGuard},
+    },
 };
 
 bitflags! {
@@ -78,17 +81,17 @@ impl Waiter {
 }
 
 /// Waiters that nobody uses now: a descriptor each, made on demand, at most as many as threads ever slept at once.
-static IDLE: Mutex<Vec<Arc<Waiter>>> = Mutex::new(Vec::new());
+static IDLE: Leaf<Vec<Arc<Waiter>>> = Leaf::new(Vec::new());
 /// More than this are closed again.
 const IDLE_KEPT: usize = 64;
 
-fn idle() -> MutexGuard<'static, Vec<Arc<Waiter>>> {
-    IDLE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+fn idle() -> LeafGuard<'static, Vec<Arc<Waiter>>> {
+    IDLE.lock()
 }
 
 /// Forgets all idle waiters without closing them: for a forked child, whose descriptors are the parent's objects.
 pub fn forget_idle() {
-    if let Ok(mut idle) = IDLE.try_lock() {
+    if let Some(mut idle) = IDLE.try_lock() {
         idle.clear();
     }
 }
@@ -192,12 +195,12 @@ impl Sleeper {
 #[derive(Default)]
 pub struct Sleepers {
     count: AtomicUsize,
-    list: Mutex<Vec<Sleeper>>,
+    list: Leaf<Vec<Sleeper>>,
 }
 
 impl Sleepers {
-    fn list(&self) -> MutexGuard<'_, Vec<Sleeper>> {
-        self.list.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn list(&self) -> LeafGuard<'_, Vec<Sleeper>> {
+        self.list.lock()
     }
 
     /// Registers a sleeper. It must look at the socket's state afterwards, under the socket's lock, before it sleeps.

@@ -4,21 +4,22 @@
 //! The list is a leaf lock, and held while nobody is told.
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::wait::Watcher;
+use crate::sys::lock::{Leaf, LeafGuard};
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Watchers {
     /// There was one once: others need no lock to see that nobody is there.
     any: AtomicBool,
-    list: Mutex<Vec<Weak<dyn Watcher>>>,
+    list: Leaf<Vec<Weak<dyn Watcher>>>,
 }
 
 impl Watchers {
-    fn list(&self) -> MutexGuard<'_, Vec<Weak<dyn Watcher>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    fn list(&self) -> LeafGuard<'_, Vec<Weak<dyn Watcher>>> {
+        self.list.lock()
     }
 
     /// One more. Those that are gone are forgotten.

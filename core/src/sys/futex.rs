@@ -59,6 +59,16 @@ pub fn wait(shared: Word<'_>, own: Word<'_>, deadline: Option<Nanos>) -> Result<
     }
 }
 
+/// Sleeps on a word of this process's own while it holds this, until it is woken, or a signal comes.
+pub fn wait_own(word: &AtomicU32, holds: u32) {
+    let _ = futex::wait(word, Flags::PRIVATE, holds, None);
+}
+
+/// Wakes one that sleeps on a word of this process's own.
+pub fn wake_one(word: &AtomicU32) {
+    let _ = futex::wake(word, Flags::PRIVATE, 1);
+}
+
 /// Wakes all that sleep on a word of this process's own.
 pub fn wake_own(word: &AtomicU32) {
     let _ = futex::wake(word, Flags::PRIVATE, u32::MAX >> 1);

@@ -1,6 +1,7 @@
-//! The "inside the library" flag of a thread: while it is set, every hook forwards to libc.
+//! The "inside the library" flag of a thread: while it is set, every hook forwards to libc. And its "busy" flag: while that is set, calls on
+//! rsockets, which only a signal handler can make then, give EAGAIN.
 //!
-//! It stands in initial-exec thread-local storage, written as assembly: `thread_local!` in a shared library goes through
+//! They stand in initial-exec thread-local storage, written as assembly: `thread_local!` in a shared library goes through
 //! `__tls_get_addr`, which may call malloc (docs/notes: interposing); this is one instruction, always.
 
 use core::{
@@ -8,7 +9,7 @@ use core::{
     cell::Cell,
     ffi::c_int,
     marker::PhantomData,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, Ordering, compiler_fence},
 };
 
 global_asm!(
@@ -16,15 +17,16 @@ global_asm!(
     ".hidden rsocket_inside",
     ".globl rsocket_inside",
     ".type rsocket_inside,@object",
-    ".size rsocket_inside,8",
+    ".size rsocket_inside,16",
     ".p2align 3",
-    "rsocket_inside: .zero 8",
+    "rsocket_inside: .zero 16",
     ".text",
 );
 
+/// The counters of this thread: *inside*, *busy*, *holding*, *hurried*.
 #[inline(always)]
-fn counter() -> &'static AtomicU32 {
-    let pointer: *const AtomicU32;
+fn counters() -> &'static [AtomicU32; 4] {
+    let pointer: *const [AtomicU32; 4];
     #[cfg(target_arch = "x86_64")]
     // SAFETY: computes the address of this thread's `rsocket_inside` and nothing else: no memory is written, no stack used.
     unsafe {
@@ -48,14 +50,94 @@ fn counter() -> &'static AtomicU32 {
             options(nostack, readonly)
         );
     }
-    // SAFETY: the object is 8 zeroed, 8-byte aligned bytes that live as long as the thread; only this thread has the address.
+    // SAFETY: the object is 16 zeroed, 8-byte aligned bytes that live as long as the thread; only this thread has the address.
     unsafe { &*pointer }
+}
+
+#[inline(always)]
+fn counter() -> &'static AtomicU32 {
+    let [inside, ..] = counters();
+    inside
+}
+
+#[inline(always)]
+fn busy_counter() -> &'static AtomicU32 {
+    let [_, busy, ..] = counters();
+    busy
 }
 
 /// Whether this thread is inside the library.
 #[inline(always)]
 pub fn is_set() -> bool {
     counter().load(Ordering::Relaxed) != 0
+}
+
+/// Whether this thread holds what a signal handler that has interrupted it could only wait for, for ever: a leaf lock, or the allocator's.
+#[inline(always)]
+pub fn is_busy() -> bool {
+    busy_counter().load(Ordering::Relaxed) != 0
+}
+
+/// Makes [`is_busy`] true while it lives. Nests.
+pub struct Busy {
+    // As of `Guard`.
+    not_send: PhantomData<Cell<*mut ()>>,
+}
+
+/// To be called before the lock is asked for, and dropped after it was given back.
+#[inline(always)]
+pub fn busy() -> Busy {
+    change(busy_counter(), 1);
+    Busy { not_send: PhantomData }
+}
+
+/// Whether this thread holds a lock: then a call of a signal handler that has interrupted it must not wait for another, whose owner may wait
+/// for this one.
+#[inline(always)]
+pub fn is_holding() -> bool {
+    let [_, _, holding, _] = counters();
+    holding.load(Ordering::Relaxed) != 0
+}
+
+/// This thread takes a lock, and has given it back. To be said before and after.
+#[inline(always)]
+pub fn holds(takes: bool) {
+    let [_, _, holding, _] = counters();
+    change(holding, if takes { 1 } else { -1 });
+}
+
+/// Whether this thread must not wait for a lock: see [`is_holding`].
+#[inline(always)]
+pub fn is_hurried() -> bool {
+    let [_, _, _, hurried] = counters();
+    hurried.load(Ordering::Relaxed) != 0
+}
+
+/// Makes [`is_hurried`] true while it lives. Nests.
+pub struct Hurry {
+    // As of `Guard`.
+    not_send: PhantomData<Cell<*mut ()>>,
+}
+
+/// See [`Hurry`].
+pub fn hurry() -> Hurry {
+    let [_, _, _, hurried] = counters();
+    change(hurried, 1);
+    Hurry { not_send: PhantomData }
+}
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        let [_, _, _, hurried] = counters();
+        change(hurried, -1);
+    }
+}
+
+impl Drop for Busy {
+    #[inline(always)]
+    fn drop(&mut self) {
+        change(busy_counter(), -1);
+    }
 }
 
 /// An identity of the calling thread: unique among living threads, never 0, and without a system call.
@@ -72,15 +154,17 @@ pub struct Guard {
 
 /// Adds to the counter. Not one atomic step: a signal handler that comes between leaves it as it found it, and nobody else writes it.
 #[inline(always)]
-fn change(by: i32) {
-    let counter = counter();
+fn change(counter: &AtomicU32, by: i32) {
+    // A handler runs in this thread: what the compiler may move is all that counts.
+    compiler_fence(Ordering::SeqCst);
     counter.store(counter.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
 }
 
 /// Sets the flag for this thread until the guard is dropped.
 #[inline(always)]
 pub fn enter() -> Guard {
-    change(1);
+    change(counter(), 1);
     Guard { not_send: PhantomData }
 }
 
@@ -118,13 +202,13 @@ unsafe extern "C" {
 
 /// Sets the flag for this thread for ever: for the library's own threads.
 pub fn enter_for_ever() {
-    change(1);
+    change(counter(), 1);
 }
 
 impl Drop for Guard {
     #[inline(always)]
     fn drop(&mut self) {
-        change(-1);
+        change(counter(), -1);
     }
 }
 
@@ -140,7 +224,18 @@ mod tests {
             assert!(!std::thread::spawn(super::is_set).join().unwrap());
         }
         assert!(super::is_set());
+        assert!(!super::is_busy());
         drop(outer);
         assert!(!super::is_set());
+    }
+
+    #[test]
+    fn busy_is_another_flag() {
+        let outer = super::busy();
+        drop(super::busy());
+        assert!(super::is_busy() && !super::is_set());
+        assert!(!std::thread::spawn(super::is_busy).join().unwrap());
+        drop(outer);
+        assert!(!super::is_busy());
     }
 }

@@ -1,5 +1,6 @@
 //! What touches the machine below everything else: per-thread state that is safe before constructors and in signal handlers.
 
+mod allocator;
 pub mod cgroup;
 pub mod clock;
 pub mod cpus;

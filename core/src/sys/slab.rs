@@ -10,7 +10,9 @@ use core::{
     ops::Deref,
     sync::atomic::{AtomicU64, Ordering, fence},
 };
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
+
+use super::lock::Leaf;
 
 const ALIVE: u64 = 1 << 63;
 /// Cells in a chunk.
@@ -32,7 +34,7 @@ unsafe impl<T: Send + Sync> Sync for Cell<T> {}
 /// A table of objects by index. Meant to be a `static`.
 pub struct Slab<T: 'static> {
     chunks: [OnceLock<Box<[Cell<T>]>>; CHUNKS],
-    free: Mutex<Free>,
+    free: Leaf<Free>,
 }
 
 struct Free {
@@ -49,7 +51,7 @@ impl<T: Send + Sync> Slab<T> {
     /// An empty slab.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
-        Slab { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::new(Free { list: Vec::new(), made: 0 }) }
+        Slab { chunks: [const { OnceLock::new() }; CHUNKS], free: Leaf::new(Free { list: Vec::new(), made: 0 }) }
     }
 
     fn cell(&'static self, index: u32) -> Option<&'static Cell<T>> {
@@ -60,7 +62,7 @@ impl<T: Send + Sync> Slab<T> {
     /// Puts an object in and gives its index. `None` (and the object back) when the slab is full.
     pub fn insert(&'static self, value: T) -> Result<u32, T> {
         let index = {
-            let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut free = self.free.lock();
             match free.list.pop() {
                 Some(index) => index,
                 None if (free.made as usize) < CHUNK * CHUNKS => {
@@ -148,7 +150,7 @@ impl<T: Send + Sync> Pin<T> {
         let slot = unsafe { &mut *self.cell.value.get() };
         // SAFETY: it was initialised by `insert` and is dropped exactly once (see above).
         unsafe { slot.assume_init_drop() };
-        self.cell.slab.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).list.push(self.cell.index);
+        self.cell.slab.free.lock().list.push(self.cell.index);
     }
 }
 

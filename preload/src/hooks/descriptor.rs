@@ -6,17 +6,16 @@ use libc::{c_int, c_uint, c_ulong, c_void};
 use rsocket::{
     calls::Route,
     capi::boundary::{answer, descriptor as boundary},
-    sys::inside,
 };
 
 use super::{hooks, real, stream::duplicated};
-use crate::guard::{fresh, given, ours, ours_or_own};
+use crate::guard::{closable, free, fresh, given, ours, ours_or_own};
 
 hooks! {
     fn close(fd: c_int) -> c_int
-        = ours_or_own(fd) => boundary::close(fd);
+        = closable(fd) => boundary::close(fd);
     fn __close(fd: c_int) -> c_int
-        = ours_or_own(fd) => boundary::close(fd);
+        = closable(fd) => boundary::close(fd);
     fn __dup2(old: c_int, new: c_int) -> c_int
         = ours_or_own(old) || ours_or_own(new) => duplicated(boundary::dup2(old, new));
     fn dup2(old: c_int, new: c_int) -> c_int
@@ -27,7 +26,7 @@ hooks! {
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int
         = ours(fd) => boundary::ioctl(fd, request, argument);
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int
-        = !inside::is_set() => boundary::close_range(first, last, flags);
+        = free() => boundary::close_range(first, last, flags);
 }
 
 #[unsafe(no_mangle)]
@@ -88,7 +87,7 @@ fn created(command: c_int, result: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn closefrom(least: c_int) {
-    let done = if inside::is_set() { None } else { answer(|| boundary::closefrom(least)) };
+    let done = if free() { answer(|| boundary::closefrom(least)) } else { None };
     if done.is_none() {
         real!(closefrom(least: c_int) -> ())
     }

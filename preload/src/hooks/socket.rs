@@ -4,11 +4,10 @@ use libc::{c_int, sockaddr, socklen_t};
 use rsocket::{
     calls,
     capi::boundary::{answer, descriptor, socket as boundary},
-    sys::inside,
 };
 
 use super::{hooks, real};
-use crate::guard::{fresh, given, ours};
+use crate::guard::{free, fresh, given, ours};
 
 hooks! {
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int
@@ -29,7 +28,7 @@ hooks! {
 
 /// Families that can be rsockets. Others go to the kernel without a look at the library: a socket may be made anywhere.
 pub(crate) fn possible(domain: c_int) -> bool {
-    matches!(domain, libc::AF_INET | libc::AF_INET6) && !inside::is_set()
+    matches!(domain, libc::AF_INET | libc::AF_INET6) && free()
 }
 
 #[unsafe(no_mangle)]

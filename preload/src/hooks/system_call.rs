@@ -7,7 +7,7 @@ use libc::{c_int, c_long, nfds_t, timespec};
 use rsocket::capi::boundary;
 
 use super::{descriptor, epoll, io, option, poll, real, seek, select, socket, splice};
-use crate::guard::{fresh, ours, ours_or_own, ours_polled, ours_selected};
+use crate::guard::{closable, free, fresh, ours, ours_or_own, ours_polled, ours_selected};
 
 /// Seven words, as every caller's variable argument list has them; those that were not passed are only handed on.
 #[unsafe(no_mangle)]
@@ -33,11 +33,12 @@ pub(crate) unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: u
 unsafe fn concerns(number: c_long, [a, b, c, d]: [usize; 4]) -> bool {
     match number {
         libc::SYS_socket => socket::possible(a as c_int),
-        libc::SYS_close_range => true,
+        libc::SYS_close_range => free(),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2 => ours_or_own(a as c_int) || ours_or_own(b as c_int),
         libc::SYS_dup3 => ours_or_own(a as c_int) || ours_or_own(b as c_int),
-        libc::SYS_close | libc::SYS_dup | libc::SYS_fcntl => ours_or_own(a as c_int),
+        libc::SYS_close => closable(a as c_int),
+        libc::SYS_dup | libc::SYS_fcntl => ours_or_own(a as c_int),
         libc::SYS_sendfile => ours(a as c_int) || ours(b as c_int),
         libc::SYS_splice | libc::SYS_epoll_ctl => ours(a as c_int) || ours(c as c_int),
         #[cfg(target_arch = "x86_64")]

@@ -9,6 +9,7 @@ use crate::{
     error::Errno,
     sys::{
         descriptor::borrow,
+        inside,
         kernel::{self, descriptor_table_size},
         own, owner,
     },
@@ -23,6 +24,15 @@ pub fn close(fd: c_int) -> Route<c_int> {
         return Route::err(Errno::BADF);
     }
     zero(descriptor::close(fd))
+}
+
+/// close(2) in a signal handler that has interrupted its thread in the middle of something: the number goes at once, the connection when the
+/// interrupted call ends. The kernel's own close follows.
+#[cold]
+pub fn leave(fd: c_int) {
+    if owner::is_current() {
+        descriptor::leave(fd);
+    }
 }
 
 /// shutdown(2).
@@ -213,7 +223,9 @@ fn only_thread() -> bool {
 
 /// The kernel has given out this number: what stood under it was closed behind the library's back.
 pub fn forget_stale(fd: c_int) {
-    if owner::is_current() {
+    if inside::is_busy() {
+        leave(fd);
+    } else if owner::is_current() {
         descriptor::forget(fd);
     }
 }

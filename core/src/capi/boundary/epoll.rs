@@ -21,8 +21,9 @@ const MOST: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
 
 /// epoll_create(2) has given this number, or an error.
 pub fn created(number: c_int) {
-    if number >= 0 && !inside::is_set() {
-        let _inside = inside::enter();
+    if number >= 0 && !inside::is_set() && !inside::is_busy() {
+        // What is called here may come back by a malloc that makes a set itself.
+        let _busy = inside::busy();
         lifecycle::register();
         epoll::created(number);
     }

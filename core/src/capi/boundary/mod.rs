@@ -23,8 +23,9 @@ pub mod vector;
 use core::ffi::{c_int, c_void};
 
 use crate::{
-    calls::Route,
+    calls::{Route, descriptor as numbers},
     error::{Errno, Result},
+    sys::inside,
 };
 
 /// A C function's result.
@@ -48,6 +49,11 @@ impl Answer for isize {
 /// Makes a call: `None` when it is the kernel's. `errno` is set on failure, else what it was before.
 #[inline]
 pub fn answer<T: Answer>(call: impl FnOnce() -> Route<T>) -> Option<T> {
+    // What the library calls itself comes here too where it writes, whatever it does meanwhile.
+    if inside::is_busy() && !inside::is_set() {
+        return interrupted();
+    }
+    let hurry = inside::is_holding().then(inside::hurry);
     // SAFETY: has no preconditions; gives the address of this thread's errno.
     let place = unsafe { libc::__errno_location() };
     // SAFETY: the address is valid as long as the thread runs, and only this thread uses it.
@@ -59,7 +65,27 @@ pub fn answer<T: Answer>(call: impl FnOnce() -> Route<T>) -> Option<T> {
     };
     // SAFETY: as above. Not by `set_errno`: looking up the place costs more than the rest.
     unsafe { *place = after };
+    if numbers::is_any_left() && hurry.is_none() {
+        finish_left();
+    }
     answer
+}
+
+/// A signal handler has interrupted its thread in the middle of something that the call would wait for (`sys::lock`).
+#[cold]
+#[inline(never)]
+fn interrupted<T: Answer>() -> Option<T> {
+    set_errno(libc::EAGAIN);
+    Some(T::FAILURE)
+}
+
+/// Nothing of a call's `errno` changes.
+#[cold]
+#[inline(never)]
+fn finish_left() {
+    let before = errno();
+    numbers::finish_left();
+    set_errno(before);
 }
 
 /// The thread's `errno`.
@@ -168,6 +194,15 @@ mod tests {
         assert_eq!(errno(), 42);
         assert_eq!(answer::<isize>(|| Route::err(Errno::AGAIN)), Some(-1));
         assert_eq!(errno(), libc::EAGAIN);
+    }
+
+    #[test]
+    fn a_busy_thread_is_not_waited_for() {
+        let busy = inside::busy();
+        assert_eq!(answer::<c_int>(|| unreachable!()), Some(-1));
+        assert_eq!(errno(), libc::EAGAIN);
+        drop(busy);
+        assert_eq!(answer(|| Route::ok(1)), Some(1));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use core::{
 use std::{
     collections::HashMap,
     os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Weak},
 };
 
 use rustix::{
@@ -34,7 +34,10 @@ use crate::{
     error::{Errno, Result},
     fabric::{Endpoint, EndpointConfig, Event, Token, warn_of_limit},
     log_debug,
-    sys::descriptor::{self, OwnFd},
+    sys::{
+        descriptor::{self, OwnFd},
+        lock::Leaf,
+    },
 };
 
 /// Clients that have connected and not asked yet; of more, the oldest are turned away.
@@ -56,13 +59,13 @@ pub(super) struct Rendezvous {
     pub(super) addr: SocketAddr,
     pub(super) v6_only: bool,
     /// What connections are made with.
-    pub(super) endpoint: Mutex<EndpointConfig>,
+    pub(super) endpoint: Leaf<EndpointConfig>,
 }
 
 impl Rendezvous {
     /// What those that come in from now on are made with.
     pub(super) fn resize(&self, endpoint: &EndpointConfig) {
-        *lock(&self.endpoint) = *endpoint;
+        *self.endpoint.lock() = *endpoint;
     }
 }
 
@@ -78,23 +81,19 @@ enum Watched {
 /// See the module.
 pub(super) struct Shared {
     epoll: OwnFd,
-    watched: Mutex<HashMap<u64, Watched>>,
+    watched: Leaf<HashMap<u64, Watched>>,
     next_id: AtomicU64,
     next_key: AtomicU32,
     endpoints: AtomicUsize,
     /// Goes off when [`Shared::young`] is to be looked at.
     timer: OwnFd,
     /// Connections whose ends are not watched for yet.
-    young: Mutex<Vec<(u64, Weak<OwnFd>)>>,
-    spare: Mutex<Option<Own>>,
+    young: Leaf<Vec<(u64, Weak<OwnFd>)>>,
+    spare: Leaf<Option<Own>>,
     /// A descriptor for the time when there are no more.
-    reserve: Mutex<Option<OwnFd>>,
+    reserve: Leaf<Option<OwnFd>>,
     /// Programs of other users are let in.
     any_uid: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Ports below this one are root's (ip(7), ip_unprivileged_port_start): some programs trust who comes from one.
@@ -117,13 +116,13 @@ impl Shared {
         Ok(Shared {
             epoll,
             timer,
-            young: Mutex::new(Vec::new()),
-            watched: Mutex::new(HashMap::new()),
+            young: Leaf::new(Vec::new()),
+            watched: Leaf::new(HashMap::new()),
             next_id: AtomicU64::new(TIMER + 1),
             next_key: AtomicU32::new(u32::from_ne_bytes(seed)),
             endpoints: AtomicUsize::new(0),
-            spare: Mutex::new(None),
-            reserve: Mutex::new(Some(descriptor::own_event()?)),
+            spare: Leaf::new(None),
+            reserve: Leaf::new(Some(descriptor::own_event()?)),
             any_uid,
         })
     }
@@ -158,15 +157,15 @@ impl Shared {
     }
 
     fn add(&self, fd: impl AsFd, id: u64, flags: EventFlags, who: Watched) -> Result<()> {
-        lock(&self.watched).insert(id, who);
+        self.watched.lock().insert(id, who);
         epoll::add(&self.epoll, fd, EventData::new_u64(id), flags).inspect_err(|_| self.unwatch(id))
     }
 
     /// The end of this connection is worth an event, once it is older than [`YOUNG`]. A short one is over by then in good order, which
     /// its own messages say: nobody need be woken for that. Threads that wait for a connection see its end themselves.
     pub(super) fn watch(&self, channel: &Arc<OwnFd>, id: u64, token: Token) {
-        lock(&self.watched).insert(id, Watched::Connection(token));
-        let mut young = lock(&self.young);
+        self.watched.lock().insert(id, Watched::Connection(token));
+        let mut young = self.young.lock();
         young.push((id, Arc::downgrade(channel)));
         if young.len() == 1 {
             let once = Itimerspec { it_interval: Timespec::default(), it_value: YOUNG };
@@ -179,7 +178,7 @@ impl Shared {
     /// Watches for the ends of those that were young.
     pub(super) fn grow_up(&self) {
         let _ = rustix::io::read(&self.timer, &mut [0_u8; 8]);
-        let young = core::mem::take(&mut *lock(&self.young));
+        let young = core::mem::take(&mut *self.young.lock());
         for (id, channel) in young {
             let Some(channel) = channel.upgrade() else { continue };
             // Edge-triggered: where a child holds the descriptor too, it cannot be taken off.
@@ -191,14 +190,14 @@ impl Shared {
 
     /// Events carry another token from now on.
     pub(super) fn rename(&self, id: u64, token: Token) {
-        if let Some(Watched::Connection(of)) = lock(&self.watched).get_mut(&id) {
+        if let Some(Watched::Connection(of)) = self.watched.lock().get_mut(&id) {
             *of = token;
         }
     }
 
     /// No more events of this.
     pub(super) fn unwatch(&self, id: u64) {
-        let gone = lock(&self.watched).remove(&id);
+        let gone = self.watched.lock().remove(&id);
         self.ignore(gone.as_ref());
     }
 
@@ -206,7 +205,7 @@ impl Shared {
     pub(super) fn unlisten(&self, rendezvous: &Arc<Rendezvous>) {
         self.unwatch(rendezvous.id);
         let of_it = |who: &Watched| matches!(who, Watched::Asking(of, _) if Arc::ptr_eq(of, rendezvous));
-        let gone: Vec<Watched> = lock(&self.watched).extract_if(|_, who| of_it(who)).map(|(_, who)| who).collect();
+        let gone: Vec<Watched> = self.watched.lock().extract_if(|_, who| of_it(who)).map(|(_, who)| who).collect();
         gone.iter().for_each(|gone| self.ignore(Some(gone)));
     }
 
@@ -241,7 +240,7 @@ impl Shared {
 
     /// Memory for a connection.
     pub(super) fn memory(&self, layout: Layout) -> Result<Own> {
-        let spare = lock(&self.spare).take_if(|spare| spare.memory().layout() == layout);
+        let spare = self.spare.lock().take_if(|spare| spare.memory().layout() == layout);
         match spare {
             Some(own) => Ok(own),
             None => Own::new(layout, self.key()),
@@ -250,17 +249,17 @@ impl Shared {
 
     /// Makes memory for a connection to come, like that of the last one, while there is nothing else to do but to wait.
     pub(super) fn refill(&self, layout: Layout) {
-        if lock(&self.spare).as_ref().is_some_and(|spare| spare.memory().layout() == layout) {
+        if self.spare.lock().as_ref().is_some_and(|spare| spare.memory().layout() == layout) {
             return;
         }
         let spare = Own::new(layout, self.key()).map(Own::lay_aside).ok();
-        let before = core::mem::replace(&mut *lock(&self.spare), spare);
+        let before = core::mem::replace(&mut *self.spare.lock(), spare);
         drop(before);
     }
 
     #[cfg(test)]
     pub(super) fn watched_count(&self) -> usize {
-        lock(&self.watched).len()
+        self.watched.lock().len()
     }
 
     /// See [`Fabric::events`](crate::fabric::Fabric::events).
@@ -288,7 +287,7 @@ impl Shared {
 
     fn take_event(self: &Arc<Self>, id: u64) -> Option<Event> {
         let listener = {
-            let mut watched = lock(&self.watched);
+            let mut watched = self.watched.lock();
             match watched.get(&id)? {
                 Watched::Connection(token) => {
                     let token = *token;
@@ -335,7 +334,7 @@ impl Shared {
     /// Where no descriptor is left for a client it goes to the kernel's queue, where it waits as any other: here it would be announced
     /// again and again.
     fn turn_away(&self, listener: &Rendezvous) {
-        let mut reserve = lock(&self.reserve);
+        let mut reserve = self.reserve.lock();
         drop(reserve.take());
         let turned_away = channel::accept(listener.socket.as_fd()).is_ok();
         if !turned_away && !listener.quiet.swap(true, Ordering::Relaxed) {
@@ -365,7 +364,7 @@ impl Shared {
             log_debug!("a client of {} says that it comes from {} for {}", listener.addr, request.client, request.server);
             return None;
         }
-        let config = *lock(&listener.endpoint);
+        let config = *listener.endpoint.lock();
         let own = || self.memory(Layout::of(&config)?);
         let memories = Memory::that_came(file, &request).and_then(|peer| Ok((own()?, peer, Kept::new(config.send_bytes, None)?)));
         match memories {
@@ -393,7 +392,7 @@ impl Shared {
             log_debug!("a client of {} is left to the kernel: {errno}", listener.addr);
             return;
         }
-        let mut watched = lock(&self.watched);
+        let mut watched = self.watched.lock();
         watched.insert(id, Watched::Asking(Arc::clone(listener), channel));
         let asking = || watched.iter().filter(|(_, who)| matches!(who, Watched::Asking(..))).map(|(id, _)| *id);
         if asking().count() > ASKING {

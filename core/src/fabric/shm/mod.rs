@@ -11,10 +11,7 @@ use core::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::atomic::AtomicBool,
 };
-use std::{
-    os::fd::RawFd,
-    sync::{Arc, Mutex},
-};
+use std::{os::fd::RawFd, sync::Arc};
 
 use rustix::{
     fd::{AsFd, AsRawFd},
@@ -26,7 +23,7 @@ use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, Kernel, ListenOn, Listening, Started, Token},
     log_debug,
-    sys::descriptor,
+    sys::{descriptor, lock::Leaf},
 };
 
 mod channel;
@@ -153,7 +150,7 @@ impl Fabric for Shm {
             }
         }
         let (id, quiet) = (self.shared.id(), AtomicBool::new(false));
-        let rendezvous = Rendezvous { id, socket: socket?, quiet, token, addr, v6_only: on.v6_only, endpoint: Mutex::new(on.endpoint) };
+        let rendezvous = Rendezvous { id, socket: socket?, quiet, token, addr, v6_only: on.v6_only, endpoint: Leaf::new(on.endpoint) };
         let rendezvous = Arc::new(rendezvous);
         self.shared.listen(&rendezvous)?;
         Ok(Box::new(Listener { rendezvous, shared: Arc::clone(&self.shared) }))

@@ -236,7 +236,7 @@ fn a_listener_that_others_hold_keeps_nobody_busy() {
     let socket = channel::listen(&name::of_listener(addr, false)).unwrap();
     let held = rustix::io::fcntl_dupfd_cloexec(&socket, 0).unwrap();
     let (id, quiet) = (shm.shared.id(), AtomicBool::new(false));
-    let rendezvous = Arc::new(Rendezvous { id, socket, quiet, token: Token(1), addr, v6_only: false, endpoint: Mutex::new(CONFIG) });
+    let rendezvous = Arc::new(Rendezvous { id, socket, quiet, token: Token(1), addr, v6_only: false, endpoint: Leaf::new(CONFIG) });
     shm.shared.listen(&rendezvous).unwrap();
     drop(Listener { rendezvous, shared: Arc::clone(&shm.shared) });
     assert!(!is_busy(&shm));

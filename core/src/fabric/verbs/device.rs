@@ -1,7 +1,7 @@
 //! What is shared by all connections over one device: the protection domain and the device's limits.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rdma_sys::{ibv_context, ibv_device_attr, ibv_pd, ibv_transport_type};
 
@@ -9,7 +9,11 @@ use super::{
     cm,
     libs::{self, Libs},
 };
-use crate::{error::Result, sys::inside, work::MessageMode};
+use crate::{
+    error::Result,
+    sys::{inside, lock::Leaf},
+    work::MessageMode,
+};
 
 /// A device as librdmacm opened it.
 pub(super) struct Device {
@@ -117,17 +121,17 @@ impl Drop for Device {
 /// The devices that have carried a connection. Lock: `found`, a leaf.
 pub(super) struct Devices {
     libs: &'static Libs,
-    found: Mutex<Vec<Arc<Device>>>,
+    found: Leaf<Vec<Arc<Device>>>,
 }
 
 impl Devices {
     pub(super) fn new(libs: &'static Libs) -> Self {
-        Devices { libs, found: Mutex::new(Vec::new()) }
+        Devices { libs, found: Leaf::new(Vec::new()) }
     }
 
     /// The device of a live id's context, which must not be null.
     pub(super) fn get(&self, context: *mut ibv_context) -> Result<Arc<Device>> {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         if let Some(device) = found.iter().find(|device| device.context == context) {
             return Ok(Arc::clone(device));
         }

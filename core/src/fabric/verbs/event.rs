@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type as kind, rdma_cm_id};
@@ -26,7 +26,10 @@ use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, Token, warn_of_limit},
     stats::{self, Counter},
-    sys::inside,
+    sys::{
+        inside,
+        lock::{Leaf, LeafGuard},
+    },
 };
 
 /// How long the route may take to resolve, in milliseconds.
@@ -138,7 +141,7 @@ pub(super) struct Shared {
     spares: Spares,
     channel: Arc<Channel>,
     devices: Devices,
-    entries: Mutex<Entries>,
+    entries: Leaf<Entries>,
     next_serial: AtomicU64,
 }
 
@@ -176,7 +179,7 @@ impl Shared {
             spares: Spares::default(),
             channel: Arc::new(channel),
             devices: Devices::new(libs),
-            entries: Mutex::new(Entries::default()),
+            entries: Leaf::new(Entries::default()),
             next_serial: AtomicU64::new(1),
         }
     }
@@ -193,8 +196,8 @@ impl Shared {
         &self.devices
     }
 
-    pub(super) fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn entries(&self) -> LeafGuard<'_, Entries> {
+        self.entries.lock()
     }
 
     /// A serial number that was never used.

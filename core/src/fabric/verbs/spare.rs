@@ -11,10 +11,7 @@
 //! Lock: `stock`, a leaf that is held for look-ups only.
 
 use core::sync::atomic::Ordering;
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     FAULTS,
@@ -26,7 +23,10 @@ use super::{
 use crate::{
     error::{Errno, Result},
     fabric::EndpointConfig,
-    sys::clock::{self, Nanos},
+    sys::{
+        clock::{self, Nanos},
+        lock::{Leaf, LeafGuard},
+    },
 };
 
 /// So many connections of a kind within [`WITHIN`] call for a spare, and so many for a second one.
@@ -207,12 +207,12 @@ impl Stock {
 /// The spares of the process, and what waits for its destruction.
 #[derive(Default)]
 pub(super) struct Spares {
-    stock: Mutex<Stock>,
+    stock: Leaf<Stock>,
 }
 
 impl Spares {
-    fn stock(&self) -> MutexGuard<'_, Stock> {
-        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stock(&self) -> LeafGuard<'_, Stock> {
+        self.stock.lock()
     }
 
     /// Parts for a connection, the queue pair in RESET: a spare, or new ones.

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::{
     os::fd::RawFd,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, OnceLock, Weak},
 };
 
 use rustix::fd::AsRawFd;
@@ -13,13 +13,16 @@ use crate::{
     error::Result,
     socket::{Socket, wait::Watcher},
     stats::{self, Counter},
-    sys::descriptor::{self, OwnFd},
+    sys::{
+        descriptor::{self, OwnFd},
+        lock::{Leaf, LeafGuard},
+    },
 };
 
 /// See the module. A leaf lock.
 #[derive(Default)]
 pub(super) struct Mailbox {
-    mail: Mutex<Mail>,
+    mail: Leaf<Mail>,
     /// Threads in waits that were left to the kernel, when there was no member.
     in_kernel: AtomicU32,
     /// Readable while somebody who sleeps, or polls the set, should look.
@@ -48,8 +51,8 @@ impl Mailbox {
         Ok(self.wake.get().map_or(-1, AsRawFd::as_raw_fd))
     }
 
-    fn mail(&self) -> MutexGuard<'_, Mail> {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    fn mail(&self) -> LeafGuard<'_, Mail> {
+        self.mail.lock()
     }
 
     fn signal(&self, mail: &mut Mail) {
@@ -152,13 +155,15 @@ pub(super) struct Member {
     pub(super) name: u64,
     /// Its name is in the mailbox or among the hot ones.
     pub(super) queued: AtomicBool,
+    /// Its socket was closed by a signal handler that had interrupted its thread at work on the set: the next look takes it out.
+    pub(super) gone: AtomicBool,
     mailbox: Arc<Mailbox>,
     set: Weak<Set>,
 }
 
 impl Member {
     pub(super) fn new(name: u64, mailbox: &Arc<Mailbox>, set: Weak<Set>) -> Self {
-        Member { name, queued: AtomicBool::new(false), mailbox: Arc::clone(mailbox), set }
+        Member { name, queued: AtomicBool::new(false), gone: AtomicBool::new(false), mailbox: Arc::clone(mailbox), set }
     }
 }
 
@@ -180,8 +185,11 @@ impl Watcher for Member {
     }
 
     fn closed(&self) {
-        if let Some(set) = self.set.upgrade() {
-            set.closed(self.name);
+        if let Some(set) = self.set.upgrade()
+            && set.closed(self.name).is_err()
+        {
+            self.gone.store(true, Ordering::Release);
+            self.mailbox.post(self);
         }
     }
 }

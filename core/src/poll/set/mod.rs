@@ -266,10 +266,12 @@ impl Set {
         members.count_one_shots(before, after);
     }
 
-    /// The kernel has the socket for good: it becomes a member of the kernel's set, and of that alone.
+    /// The kernel has the socket for good: it becomes a member of the kernel's set, and of that alone. Or it is closed.
     fn leave_to_kernel(&self, members: &mut Members, name: u64) {
         if let (Some(entry), Some(own)) = (members.entries.get_mut(name), self.own.get()) {
-            entry.give_to_kernel(own);
+            if !entry.member.gone.load(Ordering::Acquire) {
+                entry.give_to_kernel(own);
+            }
             self.take_out(members, name, false);
         }
     }
@@ -283,10 +285,9 @@ impl Set {
         }
     }
 
-    fn closed(&self, name: u64) {
-        if let Ok(mut members) = self.members() {
-            self.take_out(&mut members, name, false);
-        }
+    fn closed(&self, name: u64) -> Result<()> {
+        self.take_out(&mut *self.members()?, name, false);
+        Ok(())
     }
 }
 

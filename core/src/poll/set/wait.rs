@@ -207,6 +207,10 @@ impl Set {
             let Some(place) = out.get_mut(found) else { break };
             let Some(name) = members.hot.pop_front() else { break };
             let Some(entry) = members.entries.get_mut(name) else { continue };
+            if entry.member.gone.load(Ordering::Acquire) {
+                lost.push(name);
+                continue;
+            }
             let cools = how == See::Arm || entry.idle >= IDLE_LOOKS;
             if cools || entry.disabled {
                 // Before the look: what changes after it is posted.
