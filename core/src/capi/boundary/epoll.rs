@@ -5,7 +5,7 @@ use core::{ffi::c_int, time::Duration};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::{
-    attempt, errno, map,
+    attempt, errno, is_bad, map,
     poll::{duration, signal_mask},
     set_errno,
 };
@@ -79,7 +79,7 @@ unsafe fn wait_for(set: c_int, events: *mut epoll_event, most: c_int, timeout: O
     if !(1..=MOST).contains(&most) {
         return Route::err(Errno::INVAL);
     }
-    if events.is_null() {
+    if is_bad(events.cast(), most as usize * size_of::<epoll_event>()) {
         return Route::err(Errno::FAULT);
     }
     // SAFETY: the caller's promise is the one asked for.
