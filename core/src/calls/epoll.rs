@@ -9,12 +9,13 @@ use std::{
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
 
 use super::{Route, ours, poll::SignalMask, socket::stop_listening};
+pub use crate::poll::set::sift_unknown;
 pub use crate::sys::epoll::Event;
 use crate::{
     error::{Errno, Result},
     fd::{self, Held},
     log_info,
-    poll::set::{Set, sift_gone},
+    poll::set::Set,
     socket::Role,
     stats::{self, Counter},
     sys::epoll,
@@ -139,6 +140,6 @@ pub fn wait(number: RawFd, events: &mut [Event], timeout: Option<Duration>, mask
 pub fn sift(number: RawFd, events: &mut [Event], found: usize) -> usize {
     match fd::get_set(number) {
         Some(held) => held.set.sift(events, found),
-        None => sift_gone(events, found),
+        None => sift_unknown(events, found),
     }
 }

@@ -328,11 +328,13 @@ impl Drop for Set {
     }
 }
 
+/// See [`usual_tag`].
+static USUAL_TAG: OnceLock<u64> = OnceLock::new();
+
 /// The tag of every set whose program does not use the same data: who has waited in a set whose number is another one's, or nobody's, by
 /// now still knows it.
 fn usual_tag() -> u64 {
-    static TAG: OnceLock<u64> = OnceLock::new();
-    *TAG.get_or_init(|| {
+    *USUAL_TAG.get_or_init(|| {
         let mut tag = [0; 8];
         let _ = rustix::rand::getrandom(&mut tag, rustix::rand::GetRandomFlags::NONBLOCK);
         u64::from_ne_bytes(tag) | 1
@@ -347,9 +349,9 @@ fn strip(tag: u64, events: &mut [Event], found: usize) -> (usize, bool) {
     (found - 1, true)
 }
 
-/// As [`Set::sift`], where the set is gone.
-pub fn sift_gone(events: &mut [Event], found: usize) -> usize {
-    strip(usual_tag(), events, found).0
+/// As [`Set::sift`], where the set is gone, or was not known when the wait began.
+pub fn sift_unknown(events: &mut [Event], found: usize) -> usize {
+    USUAL_TAG.get().map_or(found, |tag| strip(*tag, events, found).0)
 }
 
 fn tagged(tag: u64) -> Event {
