@@ -64,6 +64,7 @@ const KERNEL_TOO: &[&str] = &[
     "descriptor_limit",
     "descriptor_plugin_deep",
     "descriptor_reserve",
+    "epoll_fork",
     "socket_connect_time",
     "socket_dissolve",
     "socket_refused",

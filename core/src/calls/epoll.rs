@@ -6,6 +6,7 @@ use std::{os::fd::RawFd, sync::Arc};
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
 
 use super::{Route, ours, poll::SignalMask, socket::stop_listening};
+pub use crate::poll::set::sift_unknown;
 pub use crate::sys::epoll::Event;
 use crate::{
     error::{Errno, Result},
@@ -42,7 +43,12 @@ fn control_socket(number: RawFd, operation: i32, fd: RawFd, held: &Held, event: 
         (EPOLL_CTL_ADD, Some(event), set) => {
             let added = match set {
                 Some(set) if set.is_inherited() => Err(Errno::MFILE),
-                Some(set) => set.add(number, fd, socket, event),
+                Some(set) => set.add(number, fd, socket, event).inspect(|()| {
+                    // Another thread may have closed it before it was watched.
+                    if held.is_closed() {
+                        set.remove_closed(fd, socket);
+                    }
+                }),
                 None => adopt(number, fd, held, event),
             };
             match added {
@@ -97,8 +103,13 @@ fn control_other(number: RawFd, operation: i32, fd: RawFd, event: Option<Event>)
     let Some(inner) = fd::get_set(fd).filter(|inner| !Arc::ptr_eq(&inner.set, &outer.set)) else { return Route::Kernel };
     match operation {
         EPOLL_CTL_ADD if event.is_some() => {
-            let added = epoll::control(number, operation, fd, event).and_then(|()| outer.set.nest(number, &inner.set));
-            done(added)
+            done(epoll::control(number, operation, fd, event).and_then(|()| {
+                // There is no descriptor left for what the outer set needs.
+                outer.set.nest(number, &inner.set).map_err(|_| {
+                    let _ = epoll::control(number, EPOLL_CTL_DEL, fd, None);
+                    Errno::NOMEM
+                })
+            }))
         }
         EPOLL_CTL_DEL => {
             let taken = epoll::control(number, operation, fd, event);
@@ -115,6 +126,7 @@ fn control_other(number: RawFd, operation: i32, fd: RawFd, event: Option<Event>)
 /// `Kernel` while no member is an rsocket: what the kernel gives then, be it nothing or an error, goes through [`sift`].
 pub fn wait(number: RawFd, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Route<usize> {
     match fd::get_set(number) {
+        Some(held) if held.set.is_inherited() => held.set.wait_inherited(events, timeout, mask).map_or(Route::Kernel, Route::from),
         Some(held) if !held.set.leaves_to_kernel() => held.set.wait(events, timeout, mask).into(),
         _ => Route::Kernel,
     }
@@ -123,5 +135,8 @@ pub fn wait(number: RawFd, events: &mut [Event], timeout: Option<Duration>, mask
 /// The kernel has found so many `events` in a wait that was left to it, no more than there were at first. Says how many of them are the program's: an rsocket may have come
 /// into the set meanwhile. If that is none, the wait is to be made again.
 pub fn sift(number: RawFd, events: &mut [Event], found: usize) -> usize {
-    fd::get_set(number).map_or(found, |held| held.set.sift(events, found))
+    match fd::get_set(number) {
+        Some(held) => held.set.sift(events, found),
+        None => sift_unknown(events, found),
+    }
 }

@@ -216,6 +216,11 @@ pub fn forget_all() {
 }
 
 impl Description {
+    /// Its last number is closed.
+    pub fn is_closed(&self) -> bool {
+        self.numbers.load(Ordering::Acquire) == 0
+    }
+
     /// O_NONBLOCK.
     pub fn is_nonblocking(&self) -> bool {
         self.nonblocking.load(Ordering::Relaxed)

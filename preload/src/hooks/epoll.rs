@@ -80,10 +80,15 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
 /// Nothing here has a destructor: the kernel's wait is a cancellation point.
 #[inline]
 fn waited(set: c_int, events: *mut epoll_event, wait: impl Fn() -> Route<c_int>, kernel: impl Fn() -> c_int) -> c_int {
-    if !ours(set) {
-        return kernel();
-    }
     loop {
+        if !ours(set) {
+            let found = kernel();
+            // SAFETY: so many events were written there.
+            match unsafe { boundary::sift_unknown(events, found) } {
+                Some(found) => return found,
+                None => continue,
+            }
+        }
         if let Some(found) = answer(&wait) {
             return found;
         }

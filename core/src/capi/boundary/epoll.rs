@@ -5,7 +5,7 @@ use core::{ffi::c_int, time::Duration};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::{
-    attempt, errno, map,
+    attempt, errno, is_bad, map,
     poll::{duration, signal_mask},
     set_errno,
 };
@@ -80,7 +80,7 @@ unsafe fn wait_for(set: c_int, events: *mut epoll_event, most: c_int, timeout: O
     if !(1..=MOST).contains(&most) {
         return Route::err(Errno::INVAL);
     }
-    if events.is_null() {
+    if is_bad(events.cast(), most as usize * size_of::<epoll_event>()) {
         return Route::err(Errno::FAULT);
     }
     // SAFETY: the caller's promise is the one asked for.
@@ -96,12 +96,28 @@ unsafe fn wait_for(set: c_int, events: *mut epoll_event, most: c_int, timeout: O
 /// # Safety
 /// `events` must be an array of `found`, used by nobody else.
 pub unsafe fn sift(set: c_int, events: *mut epoll_event, found: c_int) -> Option<c_int> {
+    // SAFETY: the caller's promise is the one asked for.
+    unsafe { sifted(events, found, |events, count| epoll::sift(set, events, count)) }
+}
+
+/// The same for a wait that began where the number was not one of the sets that are known: another thread may have put one there.
+///
+/// # Safety
+/// As for [`sift`].
+pub unsafe fn sift_unknown(events: *mut epoll_event, found: c_int) -> Option<c_int> {
+    // SAFETY: the caller's promise is the one asked for.
+    unsafe { sifted(events, found, epoll::sift_unknown) }
+}
+
+/// # Safety
+/// As for [`sift`].
+unsafe fn sifted(events: *mut epoll_event, found: c_int, sift: impl FnOnce(&mut [epoll_event], usize) -> usize) -> Option<c_int> {
     let errno = errno();
     let count = usize::try_from(found).unwrap_or(0);
     let events = if count == 0 { core::ptr::dangling_mut() } else { events };
     // SAFETY: the caller's promise is the one asked for.
     let events = unsafe { core::slice::from_raw_parts_mut(events, count) };
-    let left = epoll::sift(set, events, count);
+    let left = sift(events, count);
     set_errno(errno);
     match (found, left) {
         (..=0, _) => Some(found),

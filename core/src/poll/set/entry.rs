@@ -8,7 +8,8 @@ use rustix::fd::AsRawFd;
 
 use super::{ET, ONESHOT, Own, drop_from, mailbox::Member};
 use crate::{
-    error::Result,
+    error::{Errno, Result},
+    log_debug,
     socket::{
         Role, Socket,
         listener::Listener,
@@ -192,7 +193,11 @@ impl Entry {
         if kernel && self.in_kernel {
             self.leave_kernel(own);
         }
-        if self.event_fd >= 0 {
+        // A number that is not its stream's any more may be another one's.
+        if let Target::Stream(stream) = &self.target
+            && self.event_fd >= 0
+            && self.event_fd == stream.event_fd()
+        {
             drop_from(&own.private, self.event_fd);
         }
         self.ignore();
@@ -217,26 +222,31 @@ impl Entry {
     }
 
     /// Has the event descriptor, which a stream gets while it connects, in the library's own set.
-    fn follow(&mut self, own: &Own) {
-        let Target::Stream(stream) = &self.target else { return };
+    pub(super) fn follow(&mut self, own: &Own) -> Result<()> {
+        let Target::Stream(stream) = &self.target else { return Ok(()) };
         let now = stream.event_fd();
         if now == self.event_fd {
-            return;
+            return Ok(());
         }
         self.event_fd = now;
-        if now >= 0 {
-            let event = Event { events: EPOLLIN as u32, u64: self.member.name };
-            let added = epoll::control(own.private.as_raw_fd(), EPOLL_CTL_ADD, now, Some(event));
-            if added.is_err() {
-                // A number that was another stream's before, whose descriptor a child of the program still holds.
-                let _ = epoll::control(own.private.as_raw_fd(), EPOLL_CTL_MOD, now, Some(event));
-            }
+        if now < 0 {
+            return Ok(());
         }
+        let event = Event { events: EPOLLIN as u32, u64: self.member.name };
+        match epoll::control(own.private.as_raw_fd(), EPOLL_CTL_ADD, now, Some(event)) {
+            // A number that was another stream's before, whose descriptor a child of the program still holds.
+            Err(Errno::EXIST) => epoll::control(own.private.as_raw_fd(), EPOLL_CTL_MOD, now, Some(event)),
+            added => added,
+        }
+        // "ENOSPC The limit imposed by /proc/sys/fs/epoll/max_user_watches was encountered" (epoll_ctl(2)): the next look tries again.
+        .inspect_err(|_| self.event_fd = -1)
     }
 
     /// Looks at it.
     pub(super) fn see(&mut self, own: &Own, how: See) -> Sight {
-        self.follow(own);
+        if let Err(errno) = self.follow(own) {
+            log_debug!("descriptor {} in an epoll set: {errno}", self.fd);
+        }
         match &self.target {
             Target::Fresh => Sight::Events(Seen { readiness: Readiness::Events(0), arrivals: 0, blocked: 0, over: false }, 0),
             Target::Listener(listener) => {

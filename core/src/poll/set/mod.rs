@@ -138,9 +138,7 @@ impl Set {
         let private = create(CreateFlags::CLOEXEC).map(descriptor::lift)?;
         let wake = self.mailbox.open()?;
         epoll::control(private.as_raw_fd(), EPOLL_CTL_ADD, wake, Some(Event { events: EPOLLIN as u32, u64: MAIL }))?;
-        let mut tag = [0; 8];
-        let _ = rustix::rand::getrandom(&mut tag, rustix::rand::GetRandomFlags::NONBLOCK);
-        let tag = u64::from_ne_bytes(tag) | 1;
+        let tag = usual_tag();
         // Before anybody can meet it there.
         self.tag.store(tag, Ordering::Release);
         let added = epoll::control(program.as_raw_fd(), EPOLL_CTL_ADD, private.as_raw_fd(), Some(tagged(tag)));
@@ -177,11 +175,19 @@ impl Set {
         if members.entries.find(fd, socket).is_some() {
             return Err(Errno::EXIST);
         }
-        let member = Member::new(members.entries.free_name(), &self.mailbox, Weak::clone(&self.me));
+        let name = members.entries.free_name();
+        let member = Member::new(name, &self.mailbox, Weak::clone(&self.me));
         let mut entry = Entry::new(member, fd, socket, event);
         socket.watch(&entry.watcher());
         // What the socket becomes from now on waits for the lock, and finds the entry.
-        entry.place(own, socket)?;
+        if let Err(errno) = entry.place(own, socket).and_then(|()| entry.follow(own)) {
+            // Its socket has the name already, which nobody else may get.
+            members.entries.insert(entry);
+            if let Some(entry) = members.entries.take(name) {
+                entry.leave(own, true);
+            }
+            return Err(errno);
+        }
         members.one_shot_listeners += u32::from(entry.is_one_shot_listener());
         self.count.fetch_add(1, Ordering::SeqCst);
         self.mailbox.post(&entry.member);
@@ -211,8 +217,21 @@ impl Set {
     pub fn remove(&self, fd: RawFd, socket: &Socket) -> Result<()> {
         let mut members = self.members()?;
         let name = members.entries.find(fd, socket).ok_or(Errno::NOENT)?;
+        if let Some(entry) = members.entries.get_mut(name) {
+            // It was closed, perhaps, and is the same socket's again.
+            entry.number_is_closed = false;
+        }
         self.take_out(&mut members, name, true);
         Ok(())
+    }
+
+    /// The socket was closed while it was put in.
+    pub fn remove_closed(&self, fd: RawFd, socket: &Socket) {
+        if let Ok(mut members) = self.members()
+            && let Some(name) = members.entries.find(fd, socket)
+        {
+            self.take_out(&mut members, name, false);
+        }
     }
 
     /// Whether this number of the socket is a member here. (One whose socket is the kernel's for good is not.)
@@ -308,6 +327,32 @@ impl Drop for Set {
         }
         members.entries.all().for_each(Entry::ignore);
     }
+}
+
+/// See [`usual_tag`].
+static USUAL_TAG: OnceLock<u64> = OnceLock::new();
+
+/// The tag of every set whose program does not use the same data: who has waited in a set whose number is another one's, or nobody's, by
+/// now still knows it.
+fn usual_tag() -> u64 {
+    *USUAL_TAG.get_or_init(|| {
+        let mut tag = [0; 8];
+        let _ = rustix::rand::getrandom(&mut tag, rustix::rand::GetRandomFlags::NONBLOCK);
+        u64::from_ne_bytes(tag) | 1
+    })
+}
+
+/// Takes the event with the tag out of what the kernel has found. Says how many are left, and whether it was there.
+fn strip(tag: u64, events: &mut [Event], found: usize) -> (usize, bool) {
+    let Some(at) = events.iter().take(found).position(|event| { event.u64 } == tag) else { return (found, false) };
+    // The others keep their order.
+    events.copy_within(at + 1..found, at);
+    (found - 1, true)
+}
+
+/// As [`Set::sift`], where the set is gone, or was not known when the wait began.
+pub fn sift_unknown(events: &mut [Event], found: usize) -> usize {
+    USUAL_TAG.get().map_or(found, |tag| strip(*tag, events, found).0)
 }
 
 fn tagged(tag: u64) -> Event {

@@ -3,11 +3,11 @@
 use core::{sync::atomic::Ordering, time::Duration};
 use std::sync::{Arc, Weak};
 
-use libc::POLLIN;
+use libc::{EPOLL_CTL_MOD, POLLIN};
 use rustix::fd::AsRawFd;
 use smallvec::SmallVec;
 
-use super::{MAIL, Members, Own, Set, entry::Sight};
+use super::{MAIL, Members, Own, Set, entry::Sight, strip, tagged, usual_tag};
 use crate::{
     config,
     error::{Errno, Result},
@@ -24,6 +24,8 @@ use crate::{
 const IDLE_LOOKS: u32 = 32;
 /// While rsockets have events, the kernel's members are looked at so often, in nanoseconds: a system call.
 const KERNEL_EVERY: Nanos = 50_000;
+/// So long a child leaves its parent's announcement alone.
+const PARENTS_TURN: Duration = Duration::from_millis(1);
 /// Announcements taken at once.
 const ANNOUNCED: usize = 64;
 
@@ -37,11 +39,17 @@ impl Set {
     pub fn wait(&self, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
         let Some(own) = self.own.get() else { return Err(Errno::INVAL) };
         let most = config::get().max_events.map_or(events.len(), |most| most.min(events.len()));
-        let events = events.get_mut(..most).unwrap_or_default();
+        let waited = self.wait_for(own, events.get_mut(..most).unwrap_or_default(), timeout, mask);
+        // Whatever it has found: it may have taken an announcement that was no event.
+        self.leave(own);
+        waited
+    }
+
+    fn wait_for(&self, own: &Own, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
         let now = clock::now();
         let found = self.look(own, events, now, mask)?;
         if found > 0 {
-            return Ok(self.leave(own, found));
+            return Ok(found);
         }
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             return self.ask_all(own, events, Some(Duration::ZERO), mask);
@@ -49,20 +57,25 @@ impl Set {
         let deadline = clock::deadline(now, timeout);
         let found = self.spin(own, events)?;
         if found > 0 {
-            return Ok(self.leave(own, found));
+            return Ok(found);
         }
         stats::add(Counter::WaitsSlept, 1);
         loop {
             let found = self.take(own, &mut *self.members()?, events, See::Arm, &mut Listeners::new());
             if found > 0 {
-                return Ok(self.leave(own, found));
+                return Ok(found);
             }
             if !self.mailbox.go_to_sleep() {
                 continue;
             }
+            // Another thread that has made a member hot meanwhile, and left before this one slept, has armed nothing.
+            if !self.members()?.hot.is_empty() {
+                self.mailbox.wake_up();
+                continue;
+            }
             let found = self.sleep(own, events, deadline, mask)?;
             if found > 0 {
-                return Ok(self.leave(own, found));
+                return Ok(found);
             }
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
                 return Ok(0);
@@ -114,8 +127,7 @@ impl Set {
     /// All that there is, from the kernel first.
     fn ask_all(&self, own: &Own, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
         let kernels = self.ask(own, events, timeout, mask)?;
-        let found = self.add_own(own, events, kernels)?;
-        Ok(if found > 0 { self.leave(own, found) } else { 0 })
+        self.add_own(own, events, kernels)
     }
 
     /// Waits in the program's set, and takes what the library's own announces there.
@@ -133,11 +145,39 @@ impl Set {
 
     /// Takes the library's own event out of what the kernel has found. Says how many are left, and whether it was there.
     fn strip(&self, events: &mut [Event], found: usize) -> (usize, bool) {
-        let tag = self.tag.load(Ordering::Acquire);
-        let Some(at) = events.iter().take(found).position(|event| tag != 0 && { event.u64 } == tag) else { return (found, false) };
-        // The others keep their order.
-        events.copy_within(at + 1..found, at);
-        (found - 1, true)
+        let tag = match self.tag.load(Ordering::Acquire) {
+            // The thread may have waited in another set, whose number this one has got meanwhile.
+            0 => usual_tag(),
+            tag => tag,
+        };
+        strip(tag, events, found)
+    }
+
+    /// A wait in the parent process's set, where the kernel has all that is this one's. What the library's own set announces is for the
+    /// parent, and is put back: the announcement came to one of all that wait. `None`: there was nothing of the library's at fork.
+    pub fn wait_inherited(&self, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Option<Result<usize>> {
+        let own = self.own.get()?;
+        let deadline = clock::deadline(clock::now(), timeout);
+        loop {
+            let found = match epoll::wait(own.program.as_raw_fd(), events, clock::left(clock::now(), deadline), mask) {
+                Ok(found) => found,
+                failed => return Some(failed),
+            };
+            let (left, announced) = self.strip(events, found);
+            if announced {
+                let tag = tagged(self.tag.load(Ordering::Acquire));
+                let _ = epoll::control(own.program.as_raw_fd(), EPOLL_CTL_MOD, own.private.as_raw_fd(), Some(tag));
+            }
+            if left > 0 || !announced {
+                return Some(Ok(left));
+            }
+            // The parent's turn.
+            let left = clock::left(clock::now(), deadline);
+            let _ = ppoll(&mut [], Some(left.map_or(PARENTS_TURN, |left| left.min(PARENTS_TURN))), None);
+            if left.is_some_and(|left| left.is_zero()) {
+                return Some(Ok(0));
+            }
+        }
     }
 
     /// Whether a wait is to be left to the kernel, since that has all members. [`Set::sift`] follows then.
@@ -155,7 +195,7 @@ impl Set {
     pub fn sift(&self, events: &mut [Event], found: usize) -> usize {
         self.mailbox.kernel_waits(false);
         let (found, announced) = self.strip(events, found);
-        if announced && !self.is_inherited() {
+        if announced {
             self.refresh();
         }
         found
@@ -303,12 +343,11 @@ impl Set {
         members.nested.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// A thread goes away with events: others that rely on being woken are, for what is left, and what is hot is armed for them.
-    fn leave(&self, own: &Own, found: usize) -> usize {
+    /// A thread goes away: others that rely on being woken are, for what is left, and what is hot is armed for them.
+    fn leave(&self, own: &Own) {
         if self.mailbox.is_relied_on() {
             self.settle(own);
         }
-        found
     }
 
     /// Arms all, and shows whether there is something to report.
