@@ -18,7 +18,7 @@ const VM_ARGUMENTS: [(&str, &str); 5] =
     [("io_echo", "8"), ("io_duplex", "8 4096"), ("socket_half_close", "2000000"), ("socket_many", "24"), ("signal_storm", "40")];
 
 /// Not run here, and why; all of them are run natively.
-const NATIVE_ALONE: [(&str, &str); 7] = [
+const NATIVE_ALONE: [(&str, &str); 9] = [
     (
         "descriptor_close_all",
         "a child that has closed all it had finds librdmacm's descriptors closed, and goes on over TCP, with a warning",
@@ -28,6 +28,8 @@ const NATIVE_ALONE: [(&str, &str); 7] = [
     ("io_every_64", "the same"),
     ("io_bad_memory", "writev of SSIZE_MAX: the same"),
     ("option_inherit_all", "SO_PASSCRED of accepted sockets: the same"),
+    ("socket_family", "connect to another family on a connected socket: the same"),
+    ("socket_over", "over RDMA the end of a connection is seen a moment after it came"),
     ("option_info", "tcpi_bytes_acked comes late over RDMA, where not every write asks for a completion"),
 ];
 
