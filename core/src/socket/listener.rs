@@ -184,10 +184,15 @@ impl Listener {
         !self.queue().ready.is_empty()
     }
 
+    /// poll's events of the fabrics' side.
+    pub fn events(&self) -> i16 {
+        if self.has_connection() { libc::POLLIN | libc::POLLRDNORM } else { 0 }
+    }
+
     /// What a watcher sees (see [`Watcher`](super::wait::Watcher)).
     pub fn see(&self) -> Seen {
         let arrivals = self.arrivals();
-        let events = if self.has_connection() { libc::POLLIN | libc::POLLRDNORM } else { 0 };
+        let events = self.events();
         Seen { readiness: Readiness::Events(events), arrivals, blocked: 0, over: false }
     }
 

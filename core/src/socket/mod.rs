@@ -198,9 +198,8 @@ impl Socket {
             Role::Fresh | Role::Kernel => Look::KERNEL,
             Role::Listener => {
                 let Some(listener) = self.listener.get() else { return Look::KERNEL };
-                let events = if listener.has_connection() { libc::POLLIN | libc::POLLRDNORM } else { 0 };
                 // Once it was shut down, the kernel's socket looks as it should either way.
-                Look { events, kernel: listener.kernel_listens() || listener.is_closed(), event_fd: listener.peers_fd() }
+                Look { events: listener.events(), kernel: listener.kernel_listens() || listener.is_closed(), event_fd: listener.peers_fd() }
             }
             Role::Stream => {
                 let Some(stream) = self.stream.get() else { return Look::KERNEL };

@@ -7,17 +7,14 @@ use core::{
 };
 use std::os::fd::RawFd;
 
-use super::{kernel::call, ppoll::SignalMask};
+use super::{
+    kernel::call,
+    ppoll::{SignalMask, Timespec},
+};
 use crate::error::{Errno, Result};
 
 /// An event, as the program passes and gets it.
 pub type Event = libc::epoll_event;
-
-#[repr(C)]
-struct Timespec {
-    seconds: i64,
-    nanoseconds: i64,
-}
 
 /// epoll_ctl(2).
 pub fn control(set: RawFd, operation: i32, fd: RawFd, event: Option<Event>) -> Result<()> {
@@ -44,10 +41,7 @@ fn most(events: &[Event]) -> i32 {
 }
 
 fn wait_precisely(set: RawFd, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
-    let timespec = timeout.map(|timeout| Timespec {
-        seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        nanoseconds: i64::from(timeout.subsec_nanos()),
-    });
+    let timespec = timeout.map(Timespec::from);
     let timespec = timespec.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     let mask = mask.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     let (most, size) = (most(events), size_of::<SignalMask>());

@@ -21,23 +21,23 @@ pub struct PollFd {
 /// A signal mask, as the kernel takes it (64 signals).
 pub type SignalMask = u64;
 
+/// A time, as the kernel takes it.
 #[repr(C)]
-struct Timespec {
+pub(super) struct Timespec {
     seconds: i64,
     nanoseconds: i64,
 }
 
+impl From<Duration> for Timespec {
+    fn from(time: Duration) -> Self {
+        Timespec { seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), nanoseconds: i64::from(time.subsec_nanos()) }
+    }
+}
+
 /// Waits until an entry has events, at most `timeout` (`None`: for ever), with `mask` in place. Gives the number of entries with events.
 pub fn ppoll(fds: &mut [PollFd], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
-    let mut timespec = Timespec { seconds: 0, nanoseconds: 0 };
-    let timespec_pointer = match timeout {
-        Some(timeout) => {
-            timespec.seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
-            timespec.nanoseconds = i64::from(timeout.subsec_nanos());
-            &raw mut timespec
-        }
-        None => core::ptr::null_mut(),
-    };
+    let mut timespec = timeout.map(Timespec::from);
+    let timespec_pointer = timespec.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
     let mask_pointer = mask.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     let size = size_of::<SignalMask>();
     // SAFETY: the kernel reads and writes `fds` (a live exclusive slice of that many entries with its layout), reads and writes
