@@ -38,14 +38,20 @@ pub(super) fn listen(socket: &Socket, kernel: BorrowedFd<'_>, backlog: i32) -> R
     if let Err(errno) = rustix::net::listen(kernel, backlog) {
         return Route::err(errno);
     }
-    let addr = rustix::net::getsockname(kernel).ok().and_then(address::from_kernel);
-    let mark = addr.zip(runtime::service()).and_then(|(addr, service)| {
+    socket.become_kernel_listener();
+    mark(socket, kernel);
+    Route::ok(())
+}
+
+/// Clients of this host are told. Who has the listener from another process does that when it first waits for clients.
+fn mark(socket: &Socket, kernel: BorrowedFd<'_>) {
+    socket.mark(|| {
+        let addr = rustix::net::getsockname(kernel).ok().and_then(address::from_kernel)?;
         let v6_only = sockopt::ipv6_v6only(kernel).unwrap_or(false);
         let endpoint = socket.options.sizes().endpoint();
-        service.fabric().mark(&ListenOn { addr: address::for_fabric(addr), v6_only, backlog: 0, only: None, endpoint })
+        let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog: 0, only: None, endpoint };
+        runtime::service()?.fabric().mark(&on)
     });
-    socket.become_kernel_listener(mark);
-    Route::ok(())
 }
 
 /// accept4(2) of such a listener.
@@ -53,6 +59,7 @@ pub(super) fn accept(kernel: BorrowedFd<'_>, held: &Held, flags: i32) -> Result<
     let mut with = SocketFlags::empty();
     with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
     with.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);
+    mark(&held.socket, kernel);
     let (accepted, peer) = rustix::net::acceptfrom_with(kernel, with)?;
     let number = accepted.into_raw_fd();
     let (options, _) = held.socket.options.inherit();
@@ -161,10 +168,16 @@ fn ask(fd: RawFd, held: &Held) -> Option<()> {
 /// The description of a number that is about to be used: data, or a wait.
 pub(super) fn used(fd: RawFd) -> Option<Held> {
     let held = ours(fd)?;
-    if held.socket.role() != Role::Deferred {
-        return Some(held);
+    match (held.socket.role(), descriptor::borrow(fd)) {
+        (Role::Deferred, _) => {
+            begin(fd, &held);
+            drop(held);
+            ours(fd)
+        }
+        (Role::KernelListener, Some(kernel)) => {
+            mark(&held.socket, kernel);
+            Some(held)
+        }
+        _ => Some(held),
     }
-    begin(fd, &held);
-    drop(held);
-    ours(fd)
 }

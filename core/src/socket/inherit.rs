@@ -31,7 +31,7 @@ pub fn inherited(fd: RawFd) -> Option<(Socket, bool)> {
     let options = Options::of_kernel(fd);
     let socket = if sockopt::socket_acceptconn(kernel).ok()? {
         let socket = Socket::new(domain, Origin::Preload, options);
-        socket.become_kernel_listener(None);
+        socket.become_kernel_listener();
         socket
     } else if rustix::net::getpeername(kernel).is_ok() {
         Socket::deferred(domain, options)

@@ -75,7 +75,7 @@ pub struct Socket {
     role: AtomicU8,
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
-    mark: OnceLock<OwnFd>,
+    mark: OnceLock<Option<OwnFd>>,
     connect_turn: Lock<()>,
     watchers: Watchers,
 }
@@ -177,12 +177,17 @@ impl Socket {
         }
     }
 
-    /// Makes it a listener of the kernel's whose connections may move later. With the mark clients of this host know it.
-    pub fn become_kernel_listener(&self, mark: Option<OwnFd>) {
-        if let Some(mark) = mark {
-            let _ = self.mark.set(mark);
-        }
+    /// Makes it a listener of the kernel's whose connections may move later.
+    pub fn become_kernel_listener(&self) {
         self.set_role(Role::KernelListener);
+    }
+
+    /// Gives such a listener the mark by which clients of this host know it, once. `None`: it has one, from a parent process perhaps.
+    #[inline]
+    pub fn mark(&self, make: impl FnOnce() -> Option<OwnFd>) {
+        if self.mark.get().is_none() {
+            let _ = self.mark.set(make());
+        }
     }
 
     /// Leaves it to the kernel for good.
