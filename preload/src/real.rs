@@ -31,9 +31,11 @@ symbols! {
     // option
     getsockopt setsockopt
     // io
-    read readv recv recvfrom recvmsg recvmmsg __read_chk __recv_chk __recvfrom_chk
-    write writev send sendto sendmsg sendmmsg sendfile sendfile64
+    read readv recv recvfrom __read_chk __recv_chk __recvfrom_chk
+    write writev send sendto sendfile sendfile64
     preadv2 preadv64v2 pwritev2 pwritev64v2
+    // rights
+    sendmsg sendmmsg recvmsg recvmmsg
     // splice
     splice
     // seek

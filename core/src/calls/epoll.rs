@@ -5,7 +5,7 @@ use std::{os::fd::RawFd, sync::Arc};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
 
-use super::{Route, ours, poll::SignalMask, socket::stop_listening};
+use super::{Route, ours, ours_awaited, poll::SignalMask, socket::stop_listening};
 pub use crate::poll::set::sift_unknown;
 pub use crate::sys::epoll::Event;
 use crate::{
@@ -29,7 +29,8 @@ pub fn control(number: RawFd, operation: i32, fd: RawFd, event: Option<Event>) -
     if number == fd {
         return Route::Kernel;
     }
-    match ours(fd) {
+    let held = if operation == EPOLL_CTL_ADD { ours_awaited(fd) } else { ours(fd) };
+    match held {
         Some(held) => control_socket(number, operation, fd, &held, event),
         None => control_other(number, operation, fd, event),
     }

@@ -5,6 +5,7 @@
 //! `errno` variable are the callers' business.
 #![forbid(unsafe_code)]
 
+pub mod adopt;
 pub mod descriptor;
 pub mod epoll;
 pub mod io;
@@ -48,12 +49,25 @@ impl<T> From<Result<T>> for Route<T> {
     }
 }
 
-/// The description of a number whose socket is not the kernel's for good; a number whose socket is leaves the table here.
+/// The description of a number whose socket is not the kernel's for good; a number whose socket is leaves the table here. One that was noted as
+/// somebody else's work enters it.
+#[inline]
 fn ours(fd: RawFd) -> Option<Held> {
-    let held = fd::get(fd)?;
+    let held = match fd::get(fd) {
+        Some(held) => held,
+        None if fd::is_found(fd) => adopt::adopted(fd)?,
+        None => return None,
+    };
     if held.socket.is_kernel() {
         fd::forget(fd);
         return None;
     }
     Some(held)
+}
+
+/// The same, of a number that the process waits for connections on, if it listens.
+fn ours_awaited(fd: RawFd) -> Option<Held> {
+    let held = ours(fd)?;
+    adopt::awaited(fd, &held);
+    if held.socket.is_kernel() { ours(fd) } else { Some(held) }
 }

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
-use super::{Route, ours};
+use super::{Route, ours, ours_awaited};
 pub use crate::sys::ppoll::{PollFd, SignalMask};
 use crate::{
     error::Errno,
@@ -49,7 +49,7 @@ pub(super) struct Polled {
 
 impl Polled {
     pub(super) fn new(fd: RawFd) -> Self {
-        Polled { held: ours(fd), set: fd::get_set(fd) }
+        Polled { held: ours_awaited(fd), set: fd::get_set(fd) }
     }
 
     pub(super) fn entry(&self, fd: RawFd, events: i16) -> Entry<'_> {

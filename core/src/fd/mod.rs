@@ -34,6 +34,9 @@ pub struct SetDescription {
 /// Set in the slots of epoll sets, whose descriptions are a table of their own.
 const SET: u32 = 1 << 31;
 
+/// In the slots of sockets that others have made and that nobody has called yet: of no description, and of no set.
+const FOUND: u32 = SET;
+
 /// 0: not ours. Else the description's index plus 1.
 static SLOTS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 /// No number from here on was ever ours.
@@ -91,6 +94,40 @@ pub fn open(fd: RawFd, socket: Socket, nonblocking: bool) -> bool {
     let Ok(index) = DESCRIPTIONS.insert(description) else { return false };
     enter(fd, slot, index + 1);
     true
+}
+
+/// Notes that a number has a socket that others have made, which may be [adopted](adopt).
+pub fn find(fd: RawFd) {
+    if let Some(slot) = slot(fd)
+        && slot.compare_exchange(0, FOUND, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    {
+        END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    }
+}
+
+/// Whether that is noted of the number.
+pub fn is_found(fd: RawFd) -> bool {
+    slot(fd).is_some_and(|slot| slot.load(Ordering::Relaxed) == FOUND)
+}
+
+/// It is none to adopt: the number is the kernel's.
+pub fn lose(fd: RawFd) {
+    if let Some(slot) = slot(fd) {
+        let _ = slot.compare_exchange(FOUND, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Gives a description to a number that was [found](find): this one, unless another thread was faster.
+pub fn adopt(fd: RawFd, socket: Socket, nonblocking: bool) -> Option<Held> {
+    let slot = slot(fd)?;
+    let description = Description { socket, nonblocking: AtomicBool::new(nonblocking), numbers: AtomicU32::new(1) };
+    let index = DESCRIPTIONS.insert(description).ok()?;
+    if slot.compare_exchange(FOUND, index + 1, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        && let Some(unused) = DESCRIPTIONS.pin(index, || true)
+    {
+        DESCRIPTIONS.retire(&unused);
+    }
+    get(fd)
 }
 
 /// Gives a number to a new epoll set. False: too many; the set is the kernel's.

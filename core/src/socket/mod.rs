@@ -15,7 +15,7 @@ mod tests;
 pub mod wait;
 mod watchers;
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::{
     os::fd::RawFd,
     sync::{Arc, OnceLock},
@@ -67,6 +67,8 @@ pub struct Socket {
     role: AtomicU8,
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
+    /// The kernel's socket listened when it came here from another program.
+    listens_elsewhere: AtomicBool,
     connect_turn: Lock<()>,
     watchers: Watchers,
 }
@@ -96,6 +98,7 @@ impl Socket {
             role: AtomicU8::new(Role::Fresh as u8),
             stream: OnceLock::new(),
             listener: OnceLock::new(),
+            listens_elsewhere: AtomicBool::new(false),
             connect_turn: Lock::new(()),
             watchers: Watchers::default(),
         }
@@ -121,6 +124,16 @@ impl Socket {
 
     fn set_role(&self, role: Role) {
         self.role.store(role as u8, Ordering::Release);
+    }
+
+    /// It came from another program, which has made the kernel's socket listen.
+    pub fn listens_elsewhere(&self) {
+        self.listens_elsewhere.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it did.
+    pub fn is_listening_elsewhere(&self) -> bool {
+        self.listens_elsewhere.load(Ordering::Relaxed)
     }
 
     /// For the thread that looks whether it is fresh and then starts to connect: what a second one started would reach the peer, too.
