@@ -46,6 +46,8 @@ symbols! {
     close dup dup2 dup3 fcntl fcntl64 ioctl close_range closefrom
     // stream
     fclose fdopen fileno fileno_unlocked
+    // exec
+    execve execv execvp execvpe fexecve execveat posix_spawn_file_actions_adddup2
     // print (dprintf calls vdprintf)
     vdprintf __vdprintf_chk
     // what older programs import

@@ -24,7 +24,7 @@ use crate::{
     error::{Errno, Result},
     fd::{self, Held},
     log, log_debug,
-    socket::{Origin, Role, Socket, options::Options},
+    socket::{Origin, Role, Socket, listener::Listener, options::Options},
     stats::{self, Counter},
     sys::{
         descriptor, owner,
@@ -41,6 +41,10 @@ const TCP_LISTEN: u8 = 10;
 const BLOCK: RawFd = 256;
 /// Inherited numbers above this are not looked for.
 const FAR: RawFd = 1 << 16;
+
+/// How often, and how many times, a child looks whether its parent has done what it has been asked for.
+const LOOK: Duration = Duration::from_micros(100);
+const LOOKS: u32 = 5000;
 
 /// A TCP socket without a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,6 +233,47 @@ pub fn give_away(fd: RawFd) -> Result<()> {
         return Err(Errno::INVAL);
     }
     Ok(())
+}
+
+/// A child that shares this memory, but has descriptors of its own (vfork(2)), becomes another program: of the listeners that this one has,
+/// too, the peers come through the kernel from now on, where either finds them.
+pub fn child_execs() {
+    fd::each(|number, held| {
+        if let Some(listener) = held.socket.listener()
+            && stays_open(number)
+        {
+            leave(listener);
+        }
+    });
+}
+
+/// The service's thread, which runs on, does it. This one goes on when it is done: a peer must not be faster.
+fn leave(listener: &Listener) {
+    if owner::is_current() {
+        return listener.leave_fabrics();
+    }
+    listener.leave_fabrics_soon();
+    for _ in 0..LOOKS {
+        if listener.has_left_fabrics() {
+            return;
+        }
+        let _ = ppoll::ppoll(&mut [], Some(LOOK), None);
+    }
+}
+
+/// execve(2): "File descriptors that are marked close-on-exec are closed".
+fn stays_open(fd: RawFd) -> bool {
+    let flags = descriptor::borrow(fd).and_then(|fd| rustix::io::fcntl_getfd(fd).ok());
+    flags.is_some_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
+}
+
+/// Such a child has made a duplicate for itself, or is to have one from the start: so of this listener.
+pub fn child_duplicates(fd: RawFd) {
+    if let Some(held) = fd::get(fd)
+        && let Some(listener) = held.socket.listener()
+    {
+        leave(listener);
+    }
 }
 
 #[cfg(test)]

@@ -178,6 +178,15 @@ fn share_set(held: &HeldSet, fd: RawFd) {
     enter(fd, slot, SET | (held.index() + 1));
 }
 
+/// Each number that has a description.
+pub fn each(mut see: impl FnMut(RawFd, &Held)) {
+    for number in 0..END.load(Ordering::Relaxed) as RawFd {
+        if let Some(held) = get(number) {
+            see(number, &held);
+        }
+    }
+}
+
 /// Takes a number out of the table. With the last one the description is retired and returned. (A set ends with its last number and
 /// the last wait in it.)
 pub fn remove(fd: RawFd) -> Option<Held> {

@@ -43,6 +43,8 @@ pub struct Listener {
     sleepers: Sleepers,
     /// The kernel's socket listens as well. (Not on iWARP, whose devices have the port for themselves.)
     kernel_listens: AtomicBool,
+    /// See [`Listener::leave_fabrics_soon`].
+    leaving: AtomicBool,
     /// Other processes have the kernel's socket too.
     shared: AtomicBool,
     /// One thread at a time takes from the kernel's queue, so that none blocks there while a fabric's connection waits.
@@ -84,6 +86,7 @@ impl Listener {
             queue: Leaf::default(),
             sleepers: Sleepers::default(),
             kernel_listens: AtomicBool::new(true),
+            leaving: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             kernel_turn: Mutex::new(()),
         });
@@ -119,6 +122,17 @@ impl Listener {
     pub fn leave_fabrics(&self) {
         let listening = if self.kernel_listens() { self.queue().listening.take() } else { None };
         drop(listening);
+    }
+
+    /// As [`Listener::leave_fabrics`], in the service's thread: for a process that has the memory in common with this one, and nothing else.
+    pub fn leave_fabrics_soon(&self) {
+        self.leaving.store(true, Ordering::Release);
+        self.service.take_care(self.token);
+    }
+
+    /// Whether no more peers come over a fabric.
+    pub fn has_left_fabrics(&self) -> bool {
+        self.queue().listening.is_none()
     }
 
     /// The descriptor that is readable when a peer asks, -1 for none.
@@ -309,6 +323,9 @@ impl Handler for Listener {
     }
 
     fn care(self: Arc<Self>, _now: Nanos) -> Care {
+        if self.leaving.load(Ordering::Acquire) {
+            self.leave_fabrics();
+        }
         Care::Release
     }
 

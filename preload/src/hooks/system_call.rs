@@ -6,8 +6,8 @@ use std::time::Instant;
 use libc::{c_int, c_long, nfds_t, timespec};
 use rsocket::capi::boundary;
 
-use super::{descriptor, epoll, io, option, poll, real, rights, seek, select, socket, splice};
-use crate::guard::{closable, free, fresh, ours, ours_or_own, ours_polled, ours_selected};
+use super::{descriptor, epoll, exec, io, option, poll, real, rights, seek, select, socket, splice};
+use crate::guard::{closable, free, fresh, ours, ours_or_own, ours_polled, ours_selected, stranger};
 
 /// Seven words, as every caller's variable argument list has them; those that were not passed are only handed on.
 #[unsafe(no_mangle)]
@@ -42,6 +42,7 @@ unsafe fn concerns(number: c_long, [a, b, c, d]: [usize; 4]) -> bool {
         libc::SYS_sendmsg => ours(a as c_int) || unsafe { rights::carries(take(b)) },
         // SAFETY: the caller's promise is the one asked for.
         libc::SYS_sendmmsg => ours(a as c_int) || unsafe { rights::carry(take::<*const _>(b), c as u32) },
+        libc::SYS_execve | libc::SYS_execveat => stranger(),
         libc::SYS_close => closable(a as c_int),
         libc::SYS_dup | libc::SYS_fcntl => ours_or_own(a as c_int),
         libc::SYS_sendfile => ours(a as c_int) || ours(b as c_int),
@@ -200,6 +201,8 @@ unsafe fn hooked(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
         libc::SYS_dup2 => to!(descriptor::dup2(a, b)),
         libc::SYS_dup3 => to!(descriptor::dup3(a, b, c)),
         libc::SYS_fcntl => to!(descriptor::fcntl(a, b, c)),
+        libc::SYS_execve => to!(exec::execve(a, b, c)),
+        libc::SYS_execveat => to!(exec::execveat(a, b, c, d, e)),
         libc::SYS_close_range => to!(descriptor::close_range(a, b, c)),
         libc::SYS_epoll_ctl => to!(epoll::epoll_ctl(a, b, c, d)),
         #[cfg(target_arch = "x86_64")]
