@@ -47,7 +47,7 @@ symbols! {
     // stream
     fclose fdopen fileno fileno_unlocked
     // exec
-    execve execv execvp execvpe fexecve execveat posix_spawn_file_actions_adddup2
+    execve execv execvp execvpe fexecve execveat posix_spawn posix_spawnp posix_spawn_file_actions_adddup2
     // print (dprintf calls vdprintf)
     vdprintf __vdprintf_chk
     // what older programs import

@@ -235,19 +235,23 @@ pub fn give_away(fd: RawFd) -> Result<()> {
     Ok(())
 }
 
-/// A child that shares this memory, but has descriptors of its own (vfork(2)), becomes another program: of the listeners that this one has,
-/// too, the peers come through the kernel from now on, where either finds them.
+/// A child that has descriptors of its own (vfork(2), posix_spawn(3)) becomes another program, be it the caller or about to be started: of the
+/// listeners that the program has, too, the peers come through the kernel from now on, where either finds them.
 pub fn child_execs() {
+    leave_all(stays_open);
+}
+
+fn leave_all(which: impl Fn(RawFd) -> bool) {
     fd::each(|number, held| {
         if let Some(listener) = held.socket.listener()
-            && stays_open(number)
+            && which(number)
         {
             leave(listener);
         }
     });
 }
 
-/// The service's thread, which runs on, does it. This one goes on when it is done: a peer must not be faster.
+/// The service's thread, which runs on, does it for a child that shares this memory; which goes on when it is done: a peer must not be faster.
 fn leave(listener: &Listener) {
     if owner::is_current() {
         return listener.leave_fabrics();
@@ -267,12 +271,14 @@ fn stays_open(fd: RawFd) -> bool {
     flags.is_some_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
-/// Such a child has made a duplicate for itself, or is to have one from the start: so of this listener.
+/// Such a child has made a duplicate for itself, or is to have one from the start: so of a listener. With a connection it can do nothing; but a
+/// program that gives these to others will do so again, and they can have TCP's.
 pub fn child_duplicates(fd: RawFd) {
-    if let Some(held) = fd::get(fd)
-        && let Some(listener) = held.socket.listener()
-    {
-        leave(listener);
+    let Some(held) = fd::get(fd) else { return };
+    match held.socket.role() {
+        Role::Listener => held.socket.listener().into_iter().for_each(|listener| leave(listener)),
+        Role::Stream => leave_all(|_| true),
+        Role::Fresh | Role::Kernel => {}
     }
 }
 

@@ -35,7 +35,7 @@ pub fn leave(fd: c_int) {
     }
 }
 
-/// A vfork child becomes another program.
+/// A child of this process becomes another program: the caller is that child, by vfork, or starts one by posix_spawn.
 #[cold]
 pub fn child_execs() -> Route<c_int> {
     adopt::child_execs();
