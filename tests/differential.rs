@@ -18,6 +18,8 @@ const LANES: usize = 4;
 
 /// At other addresses than the first: these take long, or have nothing to do with the address.
 const AT_ONE_ADDRESS: &[&str] = &[
+    "exec_",
+    "rights_",
     "signal_",
     "option_time",
     "option_user_timeout",

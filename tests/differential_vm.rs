@@ -33,6 +33,9 @@ const NATIVE_ALONE: [(&str, &str); 9] = [
     ("option_info", "tcpi_bytes_acked comes late over RDMA, where not every write asks for a completion"),
 ];
 
+/// Families that are about processes, whatever way their connections take: they are run natively alone.
+const OF_PROCESSES: [&str; 2] = ["exec_", "rights_"];
+
 const LIMIT: Duration = Duration::from_secs(40);
 const STATISTICS: &str = "@@statistics\n";
 
@@ -90,7 +93,11 @@ fn run_in_vm(programs: &[String], ours: bool) -> Outcome {
 fn preloaded_output_is_that_of_the_kernel() {
     let ours = library::other().is_none();
     // On the loopback there is no RDMA.
-    let elsewhere = |program: &String| ON_LOOPBACK.contains(&program.as_str()) || NATIVE_ALONE.iter().any(|(name, _)| name == program);
+    let elsewhere = |program: &String| {
+        ON_LOOPBACK.contains(&program.as_str())
+            || NATIVE_ALONE.iter().any(|(name, _)| name == program)
+            || OF_PROCESSES.iter().any(|family| program.starts_with(family))
+    };
     let (native, programs): (Vec<String>, Vec<String>) = programs().into_iter().partition(elsewhere);
     println!("not here: {native:?}, {NATIVE_ALONE:?}");
     if programs.is_empty() {

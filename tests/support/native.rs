@@ -244,7 +244,12 @@ impl Running {
     /// Waits until somebody in the program's network listens at this port.
     #[track_caller]
     pub fn wait_until_listening(&self, port: u16) {
-        self.wait_until(&format!("a listener at port {port}"), |running| listens(running.pid(), port));
+        let until = Instant::now() + Duration::from_secs(20);
+        // Also where it has ended, and left that to another one.
+        while !listens(if self.has_ended() { std::process::id() } else { self.pid() }, port) {
+            assert!(Instant::now() < until, "a listener at port {port} did not come\n{}", self.report());
+            thread::sleep(LOOK);
+        }
     }
 
     /// Waits until all threads of the program sleep in the kernel.
@@ -257,8 +262,18 @@ impl Running {
         });
     }
 
+    /// Waits until it has ended by itself.
     #[track_caller]
-    fn wait_until(&self, what: &str, mut comes: impl FnMut(&Self) -> bool) {
+    pub fn wait_until_ended(&self) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !self.has_ended() {
+            assert!(Instant::now() < until, "it does not end\n{}", self.report());
+            thread::sleep(LOOK);
+        }
+    }
+
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, mut comes: impl FnMut(&Self) -> bool) {
         let until = Instant::now() + Duration::from_secs(20);
         while !comes(self) {
             assert!(!self.has_ended(), "{} ended before {what} came\n{}", self.name, self.report());

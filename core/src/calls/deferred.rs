@@ -10,7 +10,7 @@ use rustix::{
     net::{RecvFlags, SocketFlags, sockopt},
 };
 
-use super::{Route, ours};
+use super::{Route, ours, ours_awaited};
 use crate::{
     config::{self, Deferral},
     error::Result,
@@ -167,7 +167,7 @@ fn ask(fd: RawFd, held: &Held) -> Option<()> {
 
 /// The description of a number that is about to be used: data, or a wait.
 pub(super) fn used(fd: RawFd) -> Option<Held> {
-    let held = ours(fd)?;
+    let held = ours_awaited(fd)?;
     match (held.socket.role(), descriptor::borrow(fd)) {
         (Role::Deferred, _) => {
             begin(fd, &held);

@@ -12,9 +12,6 @@ use crate::{
     sys::{clock, descriptor, own},
 };
 
-/// Numbers of sockets that an exec leaves open; higher ones are the kernel's.
-const INHERITED_MOST: RawFd = 256;
-
 /// Longest time that exit waits for data to leave, in nanoseconds.
 const EXIT_TIME: u64 = 3_000_000_000;
 
@@ -137,13 +134,6 @@ pub fn flush_at_exit() {
 pub fn before_fork() {
     if let Some(service) = runtime::running() {
         service.everything().into_iter().for_each(|handler| handler.before_fork());
-    }
-}
-
-/// What the program that was before this one has left open may be listeners and connections that move later.
-pub fn expect_inherited() {
-    if config::deferral().is_on() {
-        fd::expect_inherited(0..INHERITED_MOST);
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
-use super::{Route, deferred, ours};
+use super::{Route, deferred, ours, ours_awaited};
 use crate::{
     config,
     error::{Errno, Result},
@@ -67,7 +67,7 @@ fn make(domain: i32, kind: i32, protocol: i32, origin: Origin, allowed: impl Fn(
 }
 
 /// The kernel's socket under the program's number (DESIGN: D1).
-fn placeholder(domain: i32, flags: i32) -> Result<OwnedFd> {
+pub(super) fn placeholder(domain: i32, flags: i32) -> Result<OwnedFd> {
     let family = if domain == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
     let mut with = SocketFlags::empty();
     with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
@@ -169,7 +169,7 @@ fn with_port_shared<T>(socket: &Socket, kernel: BorrowedFd<'_>, work: impl FnOnc
 }
 
 /// Starts to listen on the fabric. `None`: no fabric, or the socket has no port yet.
-fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listener>> {
+pub(super) fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listener>> {
     let addr = kernel_name(fd).filter(|addr| addr.port() != 0)?;
     let service = runtime::service()?;
     let sizes = socket.options.sizes();
@@ -211,7 +211,7 @@ fn somaxconn() -> u32 {
 
 /// accept4(2): `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC. Gives the new descriptor and the peer's address.
 pub fn accept(fd: RawFd, flags: i32) -> Route<(RawFd, SocketAddr)> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = ours_awaited(fd) else { return Route::Kernel };
     if let (Role::KernelListener, Some(kernel)) = (held.socket.role(), descriptor::borrow(fd)) {
         return deferred::accept(kernel, &held, flags).into();
     }
@@ -285,6 +285,13 @@ fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -
             return Ok(None);
         }
     }
+    // Another process that has the listener may be faster, and this thread sleep in the kernel.
+    let entered = if held.is_nonblocking() { Some(None) } else { listener.enter_kernel() };
+    let Some(_entered) = entered else {
+        // Soon it is known what becomes of a peer that arrives over a fabric.
+        let _ = ppoll::ppoll(&mut [], Some(Duration::from_millis(1)), None);
+        return Ok(None);
+    };
     let mut with = SocketFlags::empty();
     with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
     with.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);

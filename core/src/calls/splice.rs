@@ -8,10 +8,9 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, deferred, io};
+use super::{Route, deferred, io, known};
 use crate::{
     error::{Errno, Result},
-    fd,
     socket::{Role, stream::Stream},
     sys::{
         descriptor,
@@ -200,5 +199,5 @@ fn send_all(to: RawFd, stream: &Stream, mut bytes: &[u8]) -> Result<()> {
 
 fn is_stream(number: RawFd) -> bool {
     // One that may become a stream is not used yet.
-    fd::get(number).is_some_and(|held| held.socket.live_stream().is_some() || held.socket.role() == Role::Deferred)
+    known(number).is_some_and(|held| held.socket.live_stream().is_some() || held.socket.role() == Role::Deferred)
 }

@@ -31,11 +31,6 @@ unsafe extern "C" fn in_child() {
     descriptor::after_fork_in_child();
 }
 
-/// The program may have been started with sockets.
-pub fn expect_inherited() {
-    descriptor::expect_inherited();
-}
-
 /// After main has returned or exit was called, and the program's own exit handlers have run: they may still send.
 #[used]
 #[unsafe(link_section = ".fini_array")]

@@ -9,14 +9,8 @@ use std::{os::fd::RawFd, sync::Arc};
 
 use crate::{
     poll::set::Set,
-    socket::{
-        Role, Socket,
-        inherit::{identity, inherited},
-    },
-    sys::{
-        lock::Leaf,
-        slab::{Pin, Slab},
-    },
+    socket::{Role, Socket},
+    sys::slab::{Pin, Slab},
 };
 
 /// Numbers above this are never ours: their sockets stay with the kernel.
@@ -40,8 +34,8 @@ pub struct SetDescription {
 /// Set in the slots of epoll sets, whose descriptions are a table of their own.
 const SET: u32 = 1 << 31;
 
-/// A number of which the parent process knew, or perhaps the program that was before this one: see [`adopt`].
-const INHERITED: u32 = SET - 1;
+/// In the slots of sockets that others have made and that nobody has called yet: of no description, and of no set.
+const FOUND: u32 = SET;
 
 /// 0: not ours. Else the description's index plus 1.
 static SLOTS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
@@ -76,9 +70,6 @@ pub fn is_ours(fd: RawFd) -> bool {
 pub fn get(fd: RawFd) -> Option<Held> {
     let slot = slot(fd)?;
     let entry = slot.load(Ordering::Acquire);
-    if entry == INHERITED {
-        return adopt(fd);
-    }
     // The index of a set's slot is beyond the table.
     DESCRIPTIONS.pin(entry.checked_sub(1)?, || slot.load(Ordering::Acquire) == entry)
 }
@@ -103,6 +94,40 @@ pub fn open(fd: RawFd, socket: Socket, nonblocking: bool) -> bool {
     let Ok(index) = DESCRIPTIONS.insert(description) else { return false };
     enter(fd, slot, index + 1);
     true
+}
+
+/// Notes that a number has a socket that others have made, which may be [adopted](adopt).
+pub fn find(fd: RawFd) {
+    if let Some(slot) = slot(fd)
+        && slot.compare_exchange(0, FOUND, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    {
+        END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    }
+}
+
+/// Whether that is noted of the number.
+pub fn is_found(fd: RawFd) -> bool {
+    slot(fd).is_some_and(|slot| slot.load(Ordering::Relaxed) == FOUND)
+}
+
+/// It is none to adopt: the number is the kernel's.
+pub fn lose(fd: RawFd) {
+    if let Some(slot) = slot(fd) {
+        let _ = slot.compare_exchange(FOUND, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Gives a description to a number that was [found](find): this one, unless another thread was faster.
+pub fn adopt(fd: RawFd, socket: Socket, nonblocking: bool) -> Option<Held> {
+    let slot = slot(fd)?;
+    let description = Description { socket, nonblocking: AtomicBool::new(nonblocking), numbers: AtomicU32::new(1) };
+    let index = DESCRIPTIONS.insert(description).ok()?;
+    if slot.compare_exchange(FOUND, index + 1, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        && let Some(unused) = DESCRIPTIONS.pin(index, || true)
+    {
+        DESCRIPTIONS.retire(&unused);
+    }
+    get(fd)
 }
 
 /// Gives a number to a new epoll set. False: too many; the set is the kernel's.
@@ -151,6 +176,15 @@ fn share_set(held: &HeldSet, fd: RawFd) {
     let Some(slot) = slot(fd) else { return };
     held.numbers.fetch_add(1, Ordering::AcqRel);
     enter(fd, slot, SET | (held.index() + 1));
+}
+
+/// Each number that has a description.
+pub fn each(mut see: impl FnMut(RawFd, &Held)) {
+    for number in 0..END.load(Ordering::Relaxed) as RawFd {
+        if let Some(held) = get(number) {
+            see(number, &held);
+        }
+    }
 }
 
 /// Takes a number out of the table. With the last one the description is retired and returned. (A set ends with its last number and
@@ -225,46 +259,20 @@ pub fn forget_all(keep: bool) {
         let entry = slot.load(Ordering::Relaxed);
         match set_index(entry) {
             Some(index) => SETS.pin(index, || true).iter().for_each(|held| held.set.inherit()),
-            None if entry == 0 || entry == INHERITED => {}
-            None if keep && untouched(entry) => slot.store(INHERITED, Ordering::Relaxed),
+            None if entry == 0 => {}
+            None if keep && untouched(entry) => slot.store(FOUND, Ordering::Relaxed),
             None => slot.store(0, Ordering::Relaxed),
         }
     }
 }
 
-/// Numbers that the program which was before this one, or the parent, may have left open.
-pub fn expect_inherited(numbers: core::ops::Range<RawFd>) {
-    for fd in numbers.filter(|fd| identity(*fd).is_some()) {
-        if let Some(slot) = slot(fd).filter(|slot| slot.load(Ordering::Relaxed) == 0) {
-            enter(fd, slot, INHERITED);
-        }
-    }
-}
-
-/// A number is used that was expected: its socket, under all its numbers, becomes known.
-#[cold]
-fn adopt(fd: RawFd) -> Option<Held> {
-    static ONE: Leaf<()> = Leaf::new(());
-    let _one = ONE.lock();
-    let known = slot(fd)?;
-    if known.load(Ordering::Acquire) != INHERITED {
-        return get(fd);
-    }
-    let Some((identity_of, (socket, nonblocking))) = identity(fd).zip(inherited(fd)) else {
-        known.store(0, Ordering::Release);
-        return None;
-    };
-    if !open(fd, socket, nonblocking) {
-        return None;
-    }
-    let held = get(fd)?;
+/// The description has these numbers, too, of those that were [found](find).
+pub fn share_found(held: &Held, same: impl Fn(RawFd) -> bool) {
     for number in 0..END.load(Ordering::Relaxed) as RawFd {
-        let expected = slot(number).is_some_and(|slot| slot.load(Ordering::Relaxed) == INHERITED);
-        if expected && identity(number) == Some(identity_of) {
-            share(&held, number);
+        if is_found(number) && same(number) {
+            share(held, number);
         }
     }
-    Some(held)
 }
 
 impl Description {

@@ -43,6 +43,10 @@ pub struct Listener {
     sleepers: Sleepers,
     /// The kernel's socket listens as well. (Not on iWARP, whose devices have the port for themselves.)
     kernel_listens: AtomicBool,
+    /// See [`Listener::leave_fabrics_soon`].
+    leaving: AtomicBool,
+    /// Other processes have the kernel's socket too.
+    shared: AtomicBool,
     /// One thread at a time takes from the kernel's queue, so that none blocks there while a fabric's connection waits.
     pub kernel_turn: Mutex<()>,
 }
@@ -56,7 +60,18 @@ struct Queue {
     listening: Option<Arc<dyn Listening>>,
     /// Threads that wait for peers themselves.
     attending: u32,
+    /// A thread may be asleep in the kernel's accept, and not hear of peers over a fabric.
+    in_kernel: bool,
     closed: bool,
+}
+
+/// While this lives, a thread may be asleep in the kernel's accept.
+pub struct InKernel<'a>(&'a Listener);
+
+impl Drop for InKernel<'_> {
+    fn drop(&mut self) {
+        self.0.queue().in_kernel = false;
+    }
 }
 
 impl Listener {
@@ -71,6 +86,8 @@ impl Listener {
             queue: Leaf::default(),
             sleepers: Sleepers::default(),
             kernel_listens: AtomicBool::new(true),
+            leaving: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
             kernel_turn: Mutex::new(()),
         });
         service.register(listener.token, Arc::clone(&listener) as Arc<dyn Handler>);
@@ -105,6 +122,17 @@ impl Listener {
     pub fn leave_fabrics(&self) {
         let listening = if self.kernel_listens() { self.queue().listening.take() } else { None };
         drop(listening);
+    }
+
+    /// As [`Listener::leave_fabrics`], in the service's thread: for a process that has the memory in common with this one, and nothing else.
+    pub fn leave_fabrics_soon(&self) {
+        self.leaving.store(true, Ordering::Release);
+        self.service.take_care(self.token);
+    }
+
+    /// Whether no more peers come over a fabric.
+    pub fn has_left_fabrics(&self) -> bool {
+        self.queue().listening.is_none()
     }
 
     /// The descriptor that is readable when a peer asks, -1 for none.
@@ -147,6 +175,27 @@ impl Listener {
     /// Whether the kernel's socket listens as well.
     pub fn kernel_listens(&self) -> bool {
         self.kernel_listens.load(Ordering::Relaxed)
+    }
+
+    /// Other processes have the kernel's socket too, and may accept there.
+    pub fn share_kernel(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// A thread is about to accept a peer of the kernel's that another process may be faster to accept, whereupon the thread would sleep
+    /// until the next one comes. Peers over fabrics are refused meanwhile: they come through the kernel then, and wake it. `None`: not now,
+    /// one of those is here, or about to be.
+    pub fn enter_kernel(&self) -> Option<Option<InKernel<'_>>> {
+        if !self.shared.load(Ordering::Relaxed) {
+            return Some(None);
+        }
+        let mut queue = self.queue();
+        if queue.arriving > 0 || !queue.ready.is_empty() {
+            return None;
+        }
+        queue.in_kernel = true;
+        drop(queue);
+        Some(Some(InKernel(self)))
     }
 
     /// Whether it was closed, or shut down.
@@ -250,7 +299,7 @@ impl Listener {
     fn has_room(&self) -> bool {
         let mut queue = self.queue();
         let waiting = u32::try_from(queue.ready.len()).unwrap_or(u32::MAX).saturating_add(queue.arriving);
-        let room = !queue.closed && waiting <= self.backlog.load(Ordering::Relaxed);
+        let room = !queue.closed && !queue.in_kernel && waiting <= self.backlog.load(Ordering::Relaxed);
         if room {
             queue.arriving += 1;
         }
@@ -274,6 +323,9 @@ impl Handler for Listener {
     }
 
     fn care(self: Arc<Self>, _now: Nanos) -> Care {
+        if self.leaving.load(Ordering::Acquire) {
+            self.leave_fabrics();
+        }
         Care::Release
     }
 

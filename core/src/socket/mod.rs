@@ -4,7 +4,6 @@ pub mod account;
 pub mod address;
 pub mod connect;
 pub mod engine;
-pub mod inherit;
 pub mod listener;
 pub mod options;
 pub mod readiness;
@@ -16,7 +15,7 @@ mod tests;
 pub mod wait;
 mod watchers;
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::{
     os::fd::RawFd,
     sync::{Arc, OnceLock},
@@ -76,6 +75,8 @@ pub struct Socket {
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
     mark: OnceLock<Option<OwnFd>>,
+    /// The kernel's socket listened when it came here from another program.
+    listens_elsewhere: AtomicBool,
     connect_turn: Lock<()>,
     watchers: Watchers,
 }
@@ -106,6 +107,7 @@ impl Socket {
             stream: OnceLock::new(),
             listener: OnceLock::new(),
             mark: OnceLock::new(),
+            listens_elsewhere: AtomicBool::new(false),
             connect_turn: Lock::new(()),
             watchers: Watchers::default(),
         }
@@ -121,7 +123,7 @@ impl Socket {
     /// A socket that TCP has accepted, and which may move later.
     pub fn deferred(domain: i32, options: Options) -> Self {
         let socket = Socket::new(domain, Origin::Preload, options);
-        socket.set_role(Role::Deferred);
+        socket.become_deferred();
         socket
     }
 
@@ -140,6 +142,16 @@ impl Socket {
 
     fn set_role(&self, role: Role) {
         self.role.store(role as u8, Ordering::Release);
+    }
+
+    /// It came from another program, which has made the kernel's socket listen.
+    pub fn listens_elsewhere(&self) {
+        self.listens_elsewhere.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it did.
+    pub fn is_listening_elsewhere(&self) -> bool {
+        self.listens_elsewhere.load(Ordering::Relaxed)
     }
 
     /// For the thread that looks whether it is fresh and then starts to connect: what a second one started would reach the peer, too.
@@ -175,6 +187,11 @@ impl Socket {
             self.set_role(Role::Listener);
             self.watchers.tell(|watcher| watcher.became(self));
         }
+    }
+
+    /// TCP has accepted it, and it may move later.
+    pub fn become_deferred(&self) {
+        self.set_role(Role::Deferred);
     }
 
     /// Makes it a listener of the kernel's whose connections may move later.

@@ -3,18 +3,14 @@
 //! Every option is set on the kernel's socket too, which also answers getsockopt: types, ranges and errors are the kernel's.
 
 use core::{
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
-use std::os::fd::RawFd;
 
 use super::{engine::Sizes, stream::care::Patience};
 use crate::{
     config,
-    sys::{
-        lock::{Leaf, LeafGuard},
-        sockopt,
-    },
+    sys::lock::{Leaf, LeafGuard},
 };
 
 /// Most settings that are kept for accepted sockets.
@@ -83,6 +79,7 @@ pub struct Options {
     tos: AtomicU32,
     receive_low: AtomicU32,
     segment: AtomicU32,
+    defer_accept: AtomicI32,
 }
 
 impl Default for Options {
@@ -105,6 +102,7 @@ impl Default for Options {
             tos: AtomicU32::new(0),
             receive_low: AtomicU32::new(1),
             segment: AtomicU32::new(0),
+            defer_accept: AtomicI32::new(0),
         }
     }
 }
@@ -118,45 +116,6 @@ fn duration(nanos: u64) -> Option<Duration> {
 }
 
 impl Options {
-    /// Those that the kernel's socket has, which another process may have set.
-    pub fn of_kernel(fd: RawFd) -> Self {
-        let options = Options::default();
-        let int = |level, name| {
-            let mut value = [0; 4];
-            sockopt::get(fd, level, name, &mut value).ok().map(|_| u32::from_ne_bytes(value))
-        };
-        let time = |name| {
-            let mut value = [0; 16];
-            sockopt::get(fd, libc::SOL_SOCKET, name, &mut value).ok()?;
-            let (seconds, rest) = value.split_first_chunk()?;
-            let micros = u64::from_ne_bytes(*rest.first_chunk()?);
-            let time = Duration::from_secs(u64::from_ne_bytes(*seconds)).saturating_add(Duration::from_micros(micros));
-            Some(time).filter(|time| !time.is_zero())
-        };
-        options.set_receive_timeout(time(libc::SO_RCVTIMEO));
-        options.set_send_timeout(time(libc::SO_SNDTIMEO));
-        options.receive_low.store(int(libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1).max(1), Ordering::Relaxed);
-        options.set_tos(int(libc::IPPROTO_IP, libc::IP_TOS).and_then(|tos| u8::try_from(tos).ok()).unwrap_or(0));
-        let mut linger = [0; 8];
-        if let (Ok(_), [on @ .., _, _, _, _]) = (sockopt::get(fd, libc::SOL_SOCKET, libc::SO_LINGER, &mut linger), &linger)
-            && on.iter().any(|byte| *byte != 0)
-        {
-            let seconds = linger.last_chunk().map_or(0, |seconds| u32::from_ne_bytes(*seconds));
-            options.set_linger(Some(Duration::from_secs(u64::from(seconds))));
-        }
-        options.set_patience(|patience| {
-            let tcp = |name, usual| int(libc::IPPROTO_TCP, name).unwrap_or(usual);
-            *patience = KeepAlive {
-                on: int(libc::SOL_SOCKET, libc::SO_KEEPALIVE).is_some_and(|on| on != 0),
-                idle: tcp(libc::TCP_KEEPIDLE, patience.idle),
-                interval: tcp(libc::TCP_KEEPINTVL, patience.interval),
-                count: tcp(libc::TCP_KEEPCNT, patience.count),
-                user: tcp(libc::TCP_USER_TIMEOUT, 0),
-            };
-        });
-        options
-    }
-
     fn kept(&self) -> LeafGuard<'_, Kept> {
         self.kept.lock()
     }
@@ -173,6 +132,7 @@ impl Options {
             tos: AtomicU32::new(self.tos.load(Ordering::Relaxed)),
             receive_low: AtomicU32::new(self.receive_low.load(Ordering::Relaxed)),
             segment: AtomicU32::new(self.segment.load(Ordering::Relaxed)),
+            defer_accept: AtomicI32::new(0),
         };
         (options, settings)
     }
@@ -278,6 +238,16 @@ impl Options {
     /// Sets SO_RCVLOWAT: 0 means 1, a negative value as much as there can be.
     pub fn set_receive_low(&self, bytes: i32) {
         self.receive_low.store(u32::try_from(bytes).unwrap_or(i32::MAX.cast_unsigned()).max(1), Ordering::Relaxed);
+    }
+
+    /// TCP_DEFER_ACCEPT in seconds, where the kernel does not have it.
+    pub fn defer_accept(&self) -> Option<i32> {
+        Some(self.defer_accept.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0)
+    }
+
+    /// Sets TCP_DEFER_ACCEPT.
+    pub fn set_defer_accept(&self, seconds: i32) {
+        self.defer_accept.store(seconds, Ordering::Relaxed);
     }
 
     /// TCP_MAXSEG as it was set before the connection, 0 for not at all.

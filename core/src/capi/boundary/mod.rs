@@ -15,6 +15,7 @@ mod fault;
 pub mod io;
 pub mod option;
 pub mod poll;
+pub mod rights;
 pub mod select;
 pub mod socket;
 pub mod splice;

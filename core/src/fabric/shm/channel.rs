@@ -39,6 +39,11 @@ pub(super) fn listen(name: &str) -> Result<OwnFd> {
     Ok(socket)
 }
 
+/// Listens as the user that the process is now, whom SO_PEERCRED tells those who connect from then on.
+pub(super) fn listen_anew(socket: &OwnFd) -> Result<()> {
+    rustix::net::listen(socket, BACKLOG)
+}
+
 /// Connects to whoever listens under one of the names, in their order. `None`: nobody. EMFILE: the library, which has `own` numbers, may
 /// take no more.
 pub(super) fn connect(names: &[String], own: usize) -> Result<Option<OwnFd>> {

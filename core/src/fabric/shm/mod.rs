@@ -9,7 +9,7 @@
 
 use core::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::atomic::AtomicBool,
+    sync::atomic::{AtomicBool, AtomicU32},
 };
 use std::{os::fd::RawFd, sync::Arc};
 
@@ -154,8 +154,9 @@ impl Fabric for Shm {
                 break;
             }
         }
-        let (id, quiet) = (self.shared.id(), AtomicBool::new(false));
-        let rendezvous = Rendezvous { id, socket: socket?, quiet, token, addr, v6_only: on.v6_only, endpoint: Leaf::new(on.endpoint) };
+        let (id, quiet, user) = (self.shared.id(), AtomicBool::new(false), AtomicU32::new(event::user_now()));
+        let rendezvous =
+            Rendezvous { id, socket: socket?, quiet, token, addr, v6_only: on.v6_only, user, endpoint: Leaf::new(on.endpoint) };
         let rendezvous = Arc::new(rendezvous);
         self.shared.listen(&rendezvous)?;
         Ok(Box::new(Listener { rendezvous, shared: Arc::clone(&self.shared) }))

@@ -206,8 +206,8 @@ impl Stream {
         self.state.lock().is_ok_and(|state| state.phase == Phase::Connecting && state.moving.is_some())
     }
 
-    /// The process is about to fork: what the program has not used yet may be the child's to use, by TCP.
-    pub(super) fn stay(self: &Arc<Self>) {
+    /// Another process is about to have it: what the program has not used yet may be the child's to use, by TCP.
+    pub fn stay(self: &Arc<Self>) {
         let unused = self.state.lock().is_ok_and(|state| matches!(&state.moving, Some(Moving { step: Step::Awaits(it), .. }) if !it.used));
         if unused {
             self.connect_failed(ConnectFailure::Plain);
