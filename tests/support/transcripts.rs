@@ -7,7 +7,13 @@ use std::fs;
 
 use super::programs::repository;
 
-const FAMILIES: [&str; 8] = ["epoll_", "socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_"];
+const FAMILIES: [&str; 9] = ["epoll_", "socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_", DEFERRED];
+
+/// Those that begin so have servers and clients that fork: they run with [`FORK_SAFE`].
+pub const DEFERRED: &str = "deferred_";
+
+/// What lets connections move to a fabric in the process that uses them.
+pub const FORK_SAFE: (&str, &str) = ("RDMAV_FORK_SAFE", "1");
 
 /// Those that make no connection over a fabric which lives, or end without a byte of data.
 pub const NO_DATA: &[&str] = &[
