@@ -4,6 +4,7 @@
 //! Whatever is wrong with a setting costs a warning that names it, and the default is used.
 #![forbid(unsafe_code)]
 
+mod deferral;
 mod fabrics;
 mod file;
 mod policy;
@@ -18,6 +19,7 @@ use std::{
 };
 
 use crate::error::Text;
+pub use deferral::{Deferral, deferral};
 pub use fabrics::FabricChoice;
 use file::{Content, printable};
 pub use policy::{PreloadConfig, preload, program};

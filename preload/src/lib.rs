@@ -24,6 +24,7 @@ extern "C" fn at_start() {
     real::resolve_all();
     capi::lifecycle::register();
     capi::lifecycle::before_exit(hooks::stream::flush);
+    capi::lifecycle::expect_inherited();
 }
 
 /// What `rsocket run` looks for in a file, to tell this library from others of its name.

@@ -4,12 +4,16 @@ use rustix::fd::{IntoRawFd, RawFd};
 
 use super::{Route, ours};
 use crate::{
+    config,
     error::Errno,
     fd::{self, Shared},
     socket::{runtime, wait},
     stats,
     sys::{clock, descriptor, own},
 };
+
+/// Numbers of sockets that an exec leaves open; higher ones are the kernel's.
+const INHERITED_MOST: RawFd = 256;
 
 /// Longest time that exit waits for data to leave, in nanoseconds.
 const EXIT_TIME: u64 = 3_000_000_000;
@@ -129,6 +133,20 @@ pub fn flush_at_exit() {
     stats::dump_if_asked();
 }
 
+/// Before fork: what TCP has made and the program has not used yet stays with TCP, since the child may be the one to use it.
+pub fn before_fork() {
+    if let Some(service) = runtime::running() {
+        service.everything().into_iter().for_each(|handler| handler.before_fork());
+    }
+}
+
+/// What the program that was before this one has left open may be listeners and connections that move later.
+pub fn expect_inherited() {
+    if config::deferral().is_on() {
+        fd::expect_inherited(0..INHERITED_MOST);
+    }
+}
+
 /// After fork in the parent: its listeners are the child's too, which may be the one that accepts, and there they know of TCP alone
 /// (pthread_atfork parent handler).
 pub fn after_fork_in_parent() {
@@ -139,7 +157,7 @@ pub fn after_fork_in_parent() {
 
 /// After fork in the child: everything inherited is forgotten (pthread_atfork child handler).
 pub fn after_fork_in_child() {
-    fd::forget_all();
+    fd::forget_all(config::deferral().is_on());
     own::forget_all();
     runtime::forget_in_child();
     wait::forget_idle();

@@ -5,7 +5,7 @@ use std::{os::fd::RawFd, sync::Arc};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
 
-use super::{Route, ours, poll::SignalMask, socket::stop_listening};
+use super::{Route, deferred, poll::SignalMask, socket::stop_listening};
 pub use crate::poll::set::sift_unknown;
 pub use crate::sys::epoll::Event;
 use crate::{
@@ -29,7 +29,9 @@ pub fn control(number: RawFd, operation: i32, fd: RawFd, event: Option<Event>) -
     if number == fd {
         return Route::Kernel;
     }
-    match ours(fd) {
+    match deferred::used(fd) {
+        // What it accepts is the library's, but not what happens to it.
+        Some(held) if held.socket.role() == Role::KernelListener => control_other(number, operation, fd, event),
         Some(held) => control_socket(number, operation, fd, &held, event),
         None => control_other(number, operation, fd, event),
     }

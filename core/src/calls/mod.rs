@@ -5,6 +5,7 @@
 //! `errno` variable are the callers' business.
 #![forbid(unsafe_code)]
 
+mod deferred;
 pub mod descriptor;
 pub mod epoll;
 pub mod io;

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
-use super::{Route, ours};
+use super::{Route, deferred};
 pub use crate::sys::ppoll::{PollFd, SignalMask};
 use crate::{
     error::Errno,
@@ -49,7 +49,7 @@ pub(super) struct Polled {
 
 impl Polled {
     pub(super) fn new(fd: RawFd) -> Self {
-        Polled { held: ours(fd), set: fd::get_set(fd) }
+        Polled { held: deferred::used(fd), set: fd::get_set(fd) }
     }
 
     pub(super) fn entry(&self, fd: RawFd, events: i16) -> Entry<'_> {
@@ -63,7 +63,7 @@ impl Polled {
 fn glance(fds: &mut [PollFd]) -> Option<usize> {
     let mut found = 0;
     for entry in fds {
-        let seen = ours(entry.fd)?.socket.look();
+        let seen = deferred::used(entry.fd)?.socket.look();
         if seen.kernel {
             return None;
         }

@@ -8,7 +8,7 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
-use super::{Route, ours};
+use super::{Route, deferred, ours};
 use crate::{
     config,
     error::{Errno, Result},
@@ -106,7 +106,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
     let longest = longest_queue(backlog, somaxconn());
     match socket.role() {
         Role::Stream => return Route::err(Errno::INVAL),
-        Role::Kernel => return Route::Kernel,
+        Role::Kernel | Role::KernelListener | Role::Deferred => return Route::Kernel,
         Role::Listener => {
             if let Some(listener) = socket.listener() {
                 listener.set_backlog(longest);
@@ -119,6 +119,9 @@ pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
         Role::Fresh => {}
     }
     let Some(kernel) = descriptor::borrow(fd) else { return Route::Kernel };
+    if deferred::is_wanted(socket) {
+        return deferred::listen(socket, kernel, backlog);
+    }
     // A fabric comes first where it would not get the port once the kernel listens on it (iWARP).
     let first = with_port_shared(socket, kernel, || start_listener(socket, fd, longest));
     let listened = rustix::net::listen(kernel, backlog);
@@ -176,7 +179,7 @@ fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listen
         socket.options.remember(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1_i32.to_ne_bytes());
     }
     let listener = Listener::new(&service, sizes, backlog);
-    let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog, endpoint: sizes.endpoint() };
+    let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog, only: None, endpoint: sizes.endpoint() };
     match service.run_in_background().and_then(|()| service.fabric().listen(&on, listener.token())) {
         Ok(listening) => {
             log_debug!("listening on {addr} over the fabrics");
@@ -209,6 +212,9 @@ fn somaxconn() -> u32 {
 /// accept4(2): `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC. Gives the new descriptor and the peer's address.
 pub fn accept(fd: RawFd, flags: i32) -> Route<(RawFd, SocketAddr)> {
     let Some(held) = ours(fd) else { return Route::Kernel };
+    if let (Role::KernelListener, Some(kernel)) = (held.socket.role(), descriptor::borrow(fd)) {
+        return deferred::accept(kernel, &held, flags).into();
+    }
     let Some(listener) = held.socket.listener() else { return Route::Kernel };
     if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return Route::err(Errno::INVAL);
@@ -331,7 +337,7 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
         return Route::Kernel;
     }
     match held.socket.role() {
-        Role::Listener | Role::Kernel => return Route::Kernel,
+        Role::Listener | Role::Kernel | Role::KernelListener | Role::Deferred => return Route::Kernel,
         Role::Stream => return connect_again(fd, &held),
         Role::Fresh => {}
     }
@@ -351,7 +357,11 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
             // Another thread's connect was faster.
             None
         } else {
+            if deferred::is_wanted(&held.socket) {
+                return connect_later(fd, &held, &service, to);
+            }
             match start_connect(fd, &held, &service, to, peer) {
+                Err(ConnectFailure::Deferred) => return connect_later(fd, &held, &service, to),
                 Err(failure) => {
                     account::fallback(failure);
                     return leave_to_kernel(&held);
@@ -369,6 +379,18 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
         Some(_) if held.is_nonblocking() => Route::err(Errno::INPROGRESS),
         Some(stream) => finish_connect(fd, &held, &stream, peer),
     }
+}
+
+/// The kernel connects, and the connection moves when it is first used, if the server is for it.
+fn connect_later(fd: RawFd, held: &Held, service: &Arc<Service>, to: SocketAddr) -> Route<()> {
+    let begun = held.socket.stream();
+    if deferred::connect(fd, held, service, to, begun) {
+        return Route::Kernel;
+    }
+    if let Some(begun) = begun {
+        begun.not_started();
+    }
+    leave_to_kernel(held)
 }
 
 /// connect(2): "Some protocol sockets (e.g., TCP sockets …) may dissolve the association by connecting to an address with the
@@ -457,6 +479,8 @@ fn connect_again(fd: RawFd, held: &Held) -> Route<()> {
             // The first connect after a nonblocking one that has succeeded says so (connect(2) on Linux gives 0 once, then EISCONN).
             if stream.first_report() { Route::ok(()) } else { Route::err(Errno::ISCONN) }
         }
+        // The kernel's socket connects, or has.
+        Phase::Connecting if stream.is_moving() => Route::Kernel,
         Phase::Connecting if held.is_nonblocking() => Route::err(Errno::ALREADY),
         Phase::Connecting => {
             let peer = stream.addresses().ok().and_then(|(_, peer)| peer);
@@ -492,6 +516,10 @@ pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
         return if listener.kernel_listens() { Route::Kernel } else { Route::ok(()) };
     }
     let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    if stream.is_moving() {
+        // The peer waits for an end on the way that the connection takes.
+        let _ = stream.wait_connected(Blocking::Until(None));
+    }
     if stream.phase() == Phase::Connecting {
         // As TCP: whatever half it was, there will be no connection.
         dissolve(&held.socket);

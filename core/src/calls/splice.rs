@@ -8,10 +8,9 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, io};
+use super::{Route, deferred, io};
 use crate::{
     error::{Errno, Result},
-    fd,
     socket::stream::Stream,
     sys::{
         descriptor,
@@ -144,7 +143,7 @@ pub fn to_pipe(from: RawFd, to: Pipe, wanted: usize) -> Route<usize> {
 
 /// Moves up to `wanted` bytes from a pipe to a stream. What the stream does not take stays in the pipe.
 pub fn from_pipe(from: Pipe, to: RawFd, wanted: usize) -> Route<usize> {
-    let Some(held) = fd::get(to) else { return Route::Kernel };
+    let Some(held) = deferred::used(to) else { return Route::Kernel };
     let Some(stream) = held.socket.live_stream() else { return Route::Kernel };
     let mut buffer = Vec::new();
     let mut moved = 0;
@@ -199,5 +198,5 @@ fn send_all(to: RawFd, stream: &Stream, mut bytes: &[u8]) -> Result<()> {
 }
 
 fn is_stream(number: RawFd) -> bool {
-    fd::get(number).is_some_and(|held| held.socket.live_stream().is_some())
+    deferred::used(number).is_some_and(|held| held.socket.live_stream().is_some())
 }

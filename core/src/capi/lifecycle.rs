@@ -14,7 +14,11 @@ pub fn register() {
     }
     owner::claim();
     // SAFETY: the handlers are functions of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(None, Some(in_parent), Some(in_child)) };
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+unsafe extern "C" fn before() {
+    descriptor::before_fork();
 }
 
 unsafe extern "C" fn in_parent() {
@@ -25,6 +29,11 @@ unsafe extern "C" fn in_parent() {
 unsafe extern "C" fn in_child() {
     owner::claim();
     descriptor::after_fork_in_child();
+}
+
+/// The program may have been started with sockets.
+pub fn expect_inherited() {
+    descriptor::expect_inherited();
 }
 
 /// After main has returned or exit was called, and the program's own exit handlers have run: they may still send.

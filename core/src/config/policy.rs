@@ -122,12 +122,15 @@ impl Line {
 
     fn matches(&self, program: &str, domain: i32, socktype: i32, protocol: i32) -> bool {
         let same = |wanted: Option<i32>, given: i32| wanted.is_none_or(|wanted| wanted == given);
-        let named = self.program.as_deref().is_none_or(|wanted| {
-            // A name that the kernel has cut can only be compared as far as it goes.
-            program.starts_with(wanted) || (program.len() >= LONGEST_NAME && wanted.starts_with(program))
-        });
+        let named = self.program.as_deref().is_none_or(|wanted| is_named(wanted, program));
         named && same(self.domain, domain) && same(self.socktype, socktype) && same(self.protocol, protocol)
     }
+}
+
+/// Whether the short name of a program begins with what a line says.
+pub(super) fn is_named(wanted: &str, program: &str) -> bool {
+    // A name that the kernel has cut can only be compared as far as it goes.
+    program.starts_with(wanted) || (program.len() >= LONGEST_NAME && wanted.starts_with(program))
 }
 
 /// `Some(None)` for the wildcard, `Some(value)` for a known word in any case, with or without a prefix.

@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 use crate::{
     error::{Errno, Result, Text},
     log::warn_once,
-    sys::clock::Nanos,
+    sys::{clock::Nanos, descriptor::OwnFd},
     work::{Completion, ExposedMemory, MessageMode, Payload, WorkRequest},
 };
 
@@ -276,6 +276,8 @@ pub struct ListenOn {
     pub v6_only: bool,
     /// Longest queue of requests that the fabric holds back.
     pub backlog: u32,
+    /// The fabric to listen on; `None`: all of them.
+    pub only: Option<FabricKind>,
     /// The memory and queues that each incoming connection is made with.
     pub endpoint: EndpointConfig,
 }
@@ -293,6 +295,10 @@ pub enum ConnectFailure {
     TimedOut,
     /// The peer's host did not answer a short while ago, and was not asked.
     Silent,
+    /// The listener takes connections over TCP, which move when they are first used: see [`Fabric::mark`].
+    Deferred,
+    /// The peer uses TCP, though the connection was free to move.
+    Plain,
     /// A local limit: locked memory, queue pairs, descriptors, permission. The errno that said so.
     Limit(crate::error::Errno),
     /// Anything else.
@@ -307,6 +313,8 @@ impl fmt::Display for ConnectFailure {
             ConnectFailure::Refused => f.write_str("refused over RDMA"),
             ConnectFailure::Silent => f.write_str("the host has not answered over RDMA before"),
             ConnectFailure::TimedOut => f.write_str("no answer over RDMA"),
+            ConnectFailure::Deferred => f.write_str("the listener takes TCP alone, at first"),
+            ConnectFailure::Plain => f.write_str("the peer uses TCP"),
             ConnectFailure::Limit(errno) => write!(f, "a limit of this host: {}", Text(*errno)),
             ConnectFailure::Other(errno) => write!(f, "{}", Text(*errno)),
         }
@@ -330,6 +338,11 @@ pub enum Event {
         endpoint: Box<dyn Endpoint>,
         /// The peer's private data: hostile, may be longer than what was sent (padded with zeros), shorter or empty.
         private_data: Vec<u8>,
+    },
+    /// A peer has found the listener, and says that it stays with TCP.
+    Declined {
+        /// The listener's token.
+        listener: Token,
     },
     /// Data can flow.
     Established {
@@ -358,6 +371,7 @@ impl Event {
         match self {
             Event::Ready { .. } => "ready",
             Event::Incoming { .. } => "incoming",
+            Event::Declined { .. } => "declined",
             Event::Established { .. } => "established",
             Event::Failed { .. } => "failed",
             Event::Disconnected { .. } => "disconnected",
@@ -402,6 +416,25 @@ pub trait Fabric: Send + Sync {
     /// been handled.
     fn next_preparation(&self, _now: Nanos) -> Option<Nanos> {
         None
+    }
+
+    /// Says to peers of this host, as long as the result lives, here or in a child of the program, that who connects to this address by TCP
+    /// is worth to wait for: the connection moves when it is first used. `None` where nobody can be told.
+    fn mark(&self, _on: &ListenOn) -> Option<OwnFd> {
+        None
+    }
+
+    /// Whether an address of this host is [marked](Fabric::mark).
+    fn is_marked(&self, _peer: SocketAddr) -> bool {
+        false
+    }
+
+    /// Tells a listener on this host that nobody will connect: [`Event::Declined`].
+    fn decline(&self, _peer: SocketAddr) {}
+
+    /// Whether peers on other hosts can be reached.
+    fn reaches_others(&self) -> bool {
+        true
     }
 
     /// One step of what can wait until there is nothing else to do: making ready for connections to come, clearing away what is

@@ -9,8 +9,14 @@ use std::{os::fd::RawFd, sync::Arc};
 
 use crate::{
     poll::set::Set,
-    socket::Socket,
-    sys::slab::{Pin, Slab},
+    socket::{
+        Role, Socket,
+        inherit::{identity, inherited},
+    },
+    sys::{
+        lock::Leaf,
+        slab::{Pin, Slab},
+    },
 };
 
 /// Numbers above this are never ours: their sockets stay with the kernel.
@@ -33,6 +39,9 @@ pub struct SetDescription {
 
 /// Set in the slots of epoll sets, whose descriptions are a table of their own.
 const SET: u32 = 1 << 31;
+
+/// A number of which the parent process knew, or perhaps the program that was before this one: see [`adopt`].
+const INHERITED: u32 = SET - 1;
 
 /// 0: not ours. Else the description's index plus 1.
 static SLOTS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
@@ -67,6 +76,9 @@ pub fn is_ours(fd: RawFd) -> bool {
 pub fn get(fd: RawFd) -> Option<Held> {
     let slot = slot(fd)?;
     let entry = slot.load(Ordering::Acquire);
+    if entry == INHERITED {
+        return adopt(fd);
+    }
     // The index of a set's slot is beyond the table.
     DESCRIPTIONS.pin(entry.checked_sub(1)?, || slot.load(Ordering::Acquire) == entry)
 }
@@ -203,16 +215,56 @@ pub fn forget(fd: RawFd) {
 }
 
 /// Empties the table without closing anything: in a forked child the sockets are the parent's. Its epoll sets stay known: the kernel may
-/// report there what is meant for the parent.
-pub fn forget_all() {
+/// report there what is meant for the parent. `keep`: so do sockets that no fabric has touched, which the child may go on with.
+pub fn forget_all(keep: bool) {
+    let untouched = |entry: u32| {
+        let held = DESCRIPTIONS.pin(entry - 1, || true);
+        held.is_some_and(|held| matches!(held.socket.role(), Role::Fresh | Role::KernelListener | Role::Deferred))
+    };
     for slot in SLOTS.iter().take(END.load(Ordering::Relaxed) as usize) {
         let entry = slot.load(Ordering::Relaxed);
         match set_index(entry) {
             Some(index) => SETS.pin(index, || true).iter().for_each(|held| held.set.inherit()),
-            None if entry != 0 => slot.store(0, Ordering::Relaxed),
-            None => {}
+            None if entry == 0 || entry == INHERITED => {}
+            None if keep && untouched(entry) => slot.store(INHERITED, Ordering::Relaxed),
+            None => slot.store(0, Ordering::Relaxed),
         }
     }
+}
+
+/// Numbers that the program which was before this one, or the parent, may have left open.
+pub fn expect_inherited(numbers: core::ops::Range<RawFd>) {
+    for fd in numbers.filter(|fd| identity(*fd).is_some()) {
+        if let Some(slot) = slot(fd).filter(|slot| slot.load(Ordering::Relaxed) == 0) {
+            enter(fd, slot, INHERITED);
+        }
+    }
+}
+
+/// A number is used that was expected: its socket, under all its numbers, becomes known.
+#[cold]
+fn adopt(fd: RawFd) -> Option<Held> {
+    static ONE: Leaf<()> = Leaf::new(());
+    let _one = ONE.lock();
+    let known = slot(fd)?;
+    if known.load(Ordering::Acquire) != INHERITED {
+        return get(fd);
+    }
+    let Some((identity_of, (socket, nonblocking))) = identity(fd).zip(inherited(fd)) else {
+        known.store(0, Ordering::Release);
+        return None;
+    };
+    if !open(fd, socket, nonblocking) {
+        return None;
+    }
+    let held = get(fd)?;
+    for number in 0..END.load(Ordering::Relaxed) as RawFd {
+        let expected = slot(number).is_some_and(|slot| slot.load(Ordering::Relaxed) == INHERITED);
+        if expected && identity(number) == Some(identity_of) {
+            share(&held, number);
+        }
+    }
+    Some(held)
 }
 
 impl Description {

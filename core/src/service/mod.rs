@@ -66,6 +66,9 @@ pub trait Handler: Send + Sync {
     /// The program exits: end it in an orderly way.
     fn finish(self: Arc<Self>);
 
+    /// The process is about to fork: what the child may be the one to use is not touched any more.
+    fn before_fork(self: Arc<Self>) {}
+
     /// The process has forked: what the child has too and cannot serve is left to the kernel.
     fn forked(&self) {}
 
@@ -248,7 +251,7 @@ impl Service {
             Event::Ready { token, .. } | Event::Established { token, .. } | Event::Failed { token, .. } | Event::Disconnected { token } => {
                 *token
             }
-            Event::Incoming { listener, .. } => *listener,
+            Event::Incoming { listener, .. } | Event::Declined { listener } => *listener,
         };
         let handler = self.registry.lock().get(&token).cloned();
         match (handler, event) {

@@ -4,6 +4,7 @@ pub mod account;
 pub mod address;
 pub mod connect;
 pub mod engine;
+pub mod inherit;
 pub mod listener;
 pub mod options;
 pub mod readiness;
@@ -30,7 +31,10 @@ use watchers::Watchers;
 
 use crate::{
     error::Result,
-    sys::lock::{Guard, Lock},
+    sys::{
+        descriptor::OwnFd,
+        lock::{Guard, Lock},
+    },
 };
 
 /// What a socket has become.
@@ -45,6 +49,10 @@ pub enum Role {
     Listener,
     /// The kernel's for good.
     Kernel,
+    /// Listens in the kernel alone: what it accepts is [`Role::Deferred`].
+    KernelListener,
+    /// TCP has accepted it. When it is first used it may move to a fabric.
+    Deferred,
 }
 
 /// Who asked for a socket.
@@ -67,6 +75,7 @@ pub struct Socket {
     role: AtomicU8,
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
+    mark: OnceLock<OwnFd>,
     connect_turn: Lock<()>,
     watchers: Watchers,
 }
@@ -96,6 +105,7 @@ impl Socket {
             role: AtomicU8::new(Role::Fresh as u8),
             stream: OnceLock::new(),
             listener: OnceLock::new(),
+            mark: OnceLock::new(),
             connect_turn: Lock::new(()),
             watchers: Watchers::default(),
         }
@@ -108,6 +118,13 @@ impl Socket {
         socket
     }
 
+    /// A socket that TCP has accepted, and which may move later.
+    pub fn deferred(domain: i32, options: Options) -> Self {
+        let socket = Socket::new(domain, Origin::Preload, options);
+        socket.set_role(Role::Deferred);
+        socket
+    }
+
     /// What it has become.
     #[inline]
     pub fn role(&self) -> Role {
@@ -115,6 +132,8 @@ impl Socket {
             0 => Role::Fresh,
             1 => Role::Stream,
             2 => Role::Listener,
+            4 => Role::KernelListener,
+            5 => Role::Deferred,
             _ => Role::Kernel,
         }
     }
@@ -158,6 +177,14 @@ impl Socket {
         }
     }
 
+    /// Makes it a listener of the kernel's whose connections may move later. With the mark clients of this host know it.
+    pub fn become_kernel_listener(&self, mark: Option<OwnFd>) {
+        if let Some(mark) = mark {
+            let _ = self.mark.set(mark);
+        }
+        self.set_role(Role::KernelListener);
+    }
+
     /// Leaves it to the kernel for good.
     pub fn become_kernel(&self) {
         self.set_role(Role::Kernel);
@@ -195,7 +222,7 @@ impl Socket {
 
     fn look_with(&self, look: impl Fn(&Stream) -> Result<Readiness>) -> Look {
         match self.role() {
-            Role::Fresh | Role::Kernel => Look::KERNEL,
+            Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred => Look::KERNEL,
             Role::Listener => {
                 let Some(listener) = self.listener.get() else { return Look::KERNEL };
                 // Once it was shut down, the kernel's socket looks as it should either way.

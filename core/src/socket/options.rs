@@ -6,11 +6,15 @@ use core::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
+use std::os::fd::RawFd;
 
 use super::{engine::Sizes, stream::care::Patience};
 use crate::{
     config,
-    sys::lock::{Leaf, LeafGuard},
+    sys::{
+        lock::{Leaf, LeafGuard},
+        sockopt,
+    },
 };
 
 /// Most settings that are kept for accepted sockets.
@@ -114,6 +118,45 @@ fn duration(nanos: u64) -> Option<Duration> {
 }
 
 impl Options {
+    /// Those that the kernel's socket has, which another process may have set.
+    pub fn of_kernel(fd: RawFd) -> Self {
+        let options = Options::default();
+        let int = |level, name| {
+            let mut value = [0; 4];
+            sockopt::get(fd, level, name, &mut value).ok().map(|_| u32::from_ne_bytes(value))
+        };
+        let time = |name| {
+            let mut value = [0; 16];
+            sockopt::get(fd, libc::SOL_SOCKET, name, &mut value).ok()?;
+            let (seconds, rest) = value.split_first_chunk()?;
+            let micros = u64::from_ne_bytes(*rest.first_chunk()?);
+            let time = Duration::from_secs(u64::from_ne_bytes(*seconds)).saturating_add(Duration::from_micros(micros));
+            Some(time).filter(|time| !time.is_zero())
+        };
+        options.set_receive_timeout(time(libc::SO_RCVTIMEO));
+        options.set_send_timeout(time(libc::SO_SNDTIMEO));
+        options.receive_low.store(int(libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1).max(1), Ordering::Relaxed);
+        options.set_tos(int(libc::IPPROTO_IP, libc::IP_TOS).and_then(|tos| u8::try_from(tos).ok()).unwrap_or(0));
+        let mut linger = [0; 8];
+        if let (Ok(_), [on @ .., _, _, _, _]) = (sockopt::get(fd, libc::SOL_SOCKET, libc::SO_LINGER, &mut linger), &linger)
+            && on.iter().any(|byte| *byte != 0)
+        {
+            let seconds = linger.last_chunk().map_or(0, |seconds| u32::from_ne_bytes(*seconds));
+            options.set_linger(Some(Duration::from_secs(u64::from(seconds))));
+        }
+        options.set_patience(|patience| {
+            let tcp = |name, usual| int(libc::IPPROTO_TCP, name).unwrap_or(usual);
+            *patience = KeepAlive {
+                on: int(libc::SOL_SOCKET, libc::SO_KEEPALIVE).is_some_and(|on| on != 0),
+                idle: tcp(libc::TCP_KEEPIDLE, patience.idle),
+                interval: tcp(libc::TCP_KEEPINTVL, patience.interval),
+                count: tcp(libc::TCP_KEEPCNT, patience.count),
+                user: tcp(libc::TCP_USER_TIMEOUT, 0),
+            };
+        });
+        options
+    }
+
     fn kept(&self) -> LeafGuard<'_, Kept> {
         self.kept.lock()
     }

@@ -6,9 +6,11 @@
 pub mod care;
 mod fate;
 pub mod info;
+mod moving;
 mod transfer;
 mod waiting;
 
+use moving::Moving;
 pub use waiting::{See, Seen};
 
 use core::{
@@ -88,6 +90,8 @@ struct State {
     /// Of a failed connect, until SO_ERROR has reported it.
     error: Option<Errno>,
     fallback: Option<Fallback>,
+    /// TCP has made the connection.
+    moving: Option<Moving>,
     deadline: Option<Nanos>,
     /// No fabric makes the connection, for this reason, and the service has not dealt with that yet.
     failure: Option<ConnectFailure>,
@@ -155,6 +159,7 @@ impl Stream {
                 engine: None,
                 error: None,
                 fallback: None,
+                moving: None,
                 deadline: None,
                 failure: None,
                 unattended: false,
@@ -197,8 +202,10 @@ impl Stream {
     pub fn start(self: &Arc<Self>, to: &ConnectTo) -> core::result::Result<(), ConnectFailure> {
         let blocking = self.state.lock().is_ok_and(|state| state.fallback.is_none());
         match self.service.fabric().connect(to, self.token) {
+            Err(failure) if self.state.lock().is_ok_and(|mut state| self.hears_on(&mut state, failure)) => {}
+            // The caller makes another beginning.
+            Err(ConnectFailure::Deferred) => return Err(ConnectFailure::Deferred),
             Err(failure) => {
-                drop(self.service.forget(self.token));
                 self.not_started();
                 return Err(failure);
             }
@@ -214,8 +221,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Other threads may wait for it already.
-    fn not_started(&self) {
+    /// It is the kernel's before it began. Other threads may wait for it already.
+    pub fn not_started(&self) {
+        drop(self.service.forget(self.token));
         if let Ok(mut state) = self.state.lock()
             && state.phase == Phase::Connecting
         {
@@ -310,6 +318,7 @@ impl Stream {
 
     fn take_in(&self, state: &mut State) -> Interest {
         if state.phase == Phase::Connecting {
+            self.first_use(state);
             self.take_outcome(state);
         }
         state.engine.as_mut().map_or(Interest::empty(), Engine::pump)

@@ -54,6 +54,20 @@ pub(super) fn connect(names: &[String], own: usize) -> Result<Option<OwnFd>> {
     Ok(None)
 }
 
+/// A name that is there, and nothing else. EADDRINUSE: it is.
+pub(super) fn mark(name: &str) -> Result<OwnFd> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&socket, &address(name)?)?;
+    Ok(descriptor::lift(socket))
+}
+
+/// Whether there is one of these names. Nobody is told: nothing is sent.
+pub(super) fn is_marked(names: &[String]) -> bool {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let Ok(socket) = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None) else { return false };
+    names.iter().any(|name| address(name).is_ok_and(|address| rustix::net::connect(&socket, &address).is_ok()))
+}
+
 /// The next connection of a listener. EAGAIN: there is none.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
     rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)

@@ -326,7 +326,7 @@ impl Shared {
         let uid = channel::peer_uid(channel.as_fd());
         if !self.lets_in(uid) {
             log_debug!("a client of {} is left to the kernel", channel::user(uid));
-            return None;
+            return Some(Event::Declined { listener: listener.token });
         }
         self.take_request(listener, channel)
     }
@@ -352,7 +352,7 @@ impl Shared {
                 self.await_request(listener, channel);
                 return None;
             }
-            Heard::End => return None,
+            Heard::End => return Some(Event::Declined { listener: listener.token }),
             Heard::Greeting(greeting, file) if greeting.verdict == Verdict::Request => (greeting, file),
             Heard::Greeting(..) | Heard::Nonsense => {
                 log_debug!("a client of {} speaks nonsense", listener.addr);

@@ -23,7 +23,10 @@ use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, Kernel, ListenOn, Listening, Started, Token},
     log_debug,
-    sys::{descriptor, lock::Leaf},
+    sys::{
+        descriptor::{self, OwnFd},
+        lock::Leaf,
+    },
 };
 
 mod channel;
@@ -114,7 +117,9 @@ impl Fabric for Shm {
     fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         let source = source_on_this_host(to.peer).ok_or(ConnectFailure::NoRoute)?;
         let channel = match channel::connect(&name::candidates(to.peer), self.shared.endpoints()) {
-            Ok(channel) => channel.ok_or(ConnectFailure::Refused)?,
+            Ok(Some(channel)) => channel,
+            Ok(None) if self.is_marked(to.peer) => return Err(ConnectFailure::Deferred),
+            Ok(None) => return Err(ConnectFailure::Refused),
             Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(ConnectFailure::Limit(errno)),
             Err(errno) => return Err(ConnectFailure::Other(errno)),
         };
@@ -154,6 +159,25 @@ impl Fabric for Shm {
         let rendezvous = Arc::new(rendezvous);
         self.shared.listen(&rendezvous)?;
         Ok(Box::new(Listener { rendezvous, shared: Arc::clone(&self.shared) }))
+    }
+
+    fn mark(&self, on: &ListenOn) -> Option<OwnFd> {
+        channel::mark(&name::of_mark(&name::of_listener(on.addr, on.v6_only))).ok()
+    }
+
+    fn is_marked(&self, peer: SocketAddr) -> bool {
+        source_on_this_host(peer).is_some() && channel::is_marked(&name::candidates(peer).map(|name| name::of_mark(&name)))
+    }
+
+    fn decline(&self, peer: SocketAddr) {
+        if source_on_this_host(peer).is_some() {
+            // What comes and goes without a request has no use for the listener.
+            let _ = channel::connect(&name::candidates(peer), self.shared.endpoints());
+        }
+    }
+
+    fn reaches_others(&self) -> bool {
+        false
     }
 
     fn event_fds(&self) -> EventFds {

@@ -85,7 +85,7 @@ const CONFIG: EndpointConfig = EndpointConfig {
 };
 
 fn listen(shm: &Shm) -> Box<dyn Listening> {
-    let on = ListenOn { addr: SocketAddr::from(([127, 0, 0, 1], 0)), v6_only: false, backlog: 16, endpoint: CONFIG };
+    let on = ListenOn { addr: SocketAddr::from(([127, 0, 0, 1], 0)), v6_only: false, backlog: 16, only: None, endpoint: CONFIG };
     shm.listen(&on, Token(1)).unwrap()
 }
 

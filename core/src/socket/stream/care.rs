@@ -129,7 +129,7 @@ impl Stream {
         match (state.phase, state.failure, state.deadline) {
             (Phase::Connecting, Some(_), _) => Care::Forget,
             (Phase::Connecting, None, Some(deadline)) if now >= deadline => Care::Forget,
-            (Phase::Connecting, None, deadline) => Care::Until(deadline),
+            (Phase::Connecting, None, deadline) => Care::Until(clock::earlier(deadline, self.moving_until(state, now))),
             _ => Care::Release,
         }
     }

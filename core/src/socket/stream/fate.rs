@@ -3,7 +3,7 @@
 use core::{sync::atomic::Ordering, time::Duration};
 use std::{os::fd::RawFd, sync::Arc};
 
-use super::{Phase, State, Stream};
+use super::{Moving, Phase, State, Stream};
 use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, Endpoint, Event, FabricKind},
@@ -27,6 +27,13 @@ impl Stream {
             }
             Err(_) => (None, None),
         };
+        let failure = match self.state.lock() {
+            Ok(state) if failure.is_none() && self.gives_up(&state) => {
+                self.service.fabric().cancel(self.token);
+                Some(ConnectFailure::Plain)
+            }
+            _ => failure,
+        };
         if failure.is_none() {
             log_trace!("connection {}: nobody answers", self.token.0);
             if let Some(peer) = peer {
@@ -38,11 +45,20 @@ impl Stream {
     }
 
     pub(super) fn connect_failed(self: &Arc<Self>, failure: ConnectFailure) {
-        account::fallback(failure);
-        let engine = {
+        let (engine, moving) = {
             let Ok(mut state) = self.state.lock() else { return };
             if state.phase != Phase::Connecting {
                 return;
+            }
+            if self.hears_on(&mut state, failure) {
+                let engine = state.engine.take();
+                drop(state);
+                drop(engine);
+                return self.service.take_care(self.token);
+            }
+            account::fallback(failure);
+            if let Some(moving) = &state.moving {
+                account::stayed(moving.is_client());
             }
             if let Some(peer) = state.peer {
                 log_info!("{peer}: left to TCP: {failure}");
@@ -55,10 +71,11 @@ impl Stream {
             state.deadline = None;
             self.set_phase(&mut state, phase);
             self.event_fd.store(-1, Ordering::Release);
-            state.engine.take()
+            (state.engine.take(), state.moving.take())
         };
         self.sleepers.wake(Interest::all());
         drop(engine);
+        drop(moving);
         drop(self.service.forget(self.token));
     }
 
@@ -72,6 +89,7 @@ impl Stream {
                 Err(errno) => Some(ConnectFailure::Limit(errno)),
                 Ok(mut engine) => {
                     self.note_endpoint(&mut state, &mut engine);
+                    self.finds_neighbour(&mut state, engine.kind());
                     let connected = engine.connect();
                     state.engine = Some(engine);
                     // iWARP connects within the call, so that a refusal is its error.
@@ -108,7 +126,7 @@ impl Stream {
 
     /// The connection stands, unless the peer's private data makes no sense.
     fn establish(&self, state: &mut State, private_data: &[u8]) -> Result<()> {
-        let accepted = state.phase == Phase::Accepting;
+        let accepted = state.phase == Phase::Accepting || state.moving.as_ref().is_some_and(Moving::is_accepted);
         let Some(engine) = state.engine.as_mut() else { return Err(Errno::CONNRESET) };
         if accepted {
             engine.accepted(self.service.now().saturating_add(FIRST_WORD));
@@ -119,10 +137,15 @@ impl Stream {
         let kind = engine.kind();
         engine.watch(self.user_timeout.load(Ordering::Relaxed) != 0);
         self.note_handshake();
+        // Of a connection that moves the ends are those of TCP.
+        let accepted = state.moving.as_ref().map_or(accepted, |moving| !moving.is_client());
         account::connected(kind, accepted);
         self.note_endpoint_again(state);
         if let Some(peer) = state.peer {
             log_info!("{peer}: {} over {kind}", if accepted { "accepted" } else { "connected" });
+        }
+        if state.moving.is_some() {
+            self.service.take_care(self.token);
         }
         self.wakes_by_word.store(kind == FabricKind::Shm, Ordering::Relaxed);
         state.deadline = None;
@@ -173,6 +196,9 @@ impl Stream {
             state.local = Some(local);
             state.peer = Some(peer);
         }
+        if let Some(moving) = &state.moving {
+            (state.local, state.peer) = moving.names();
+        }
     }
 
     pub(super) fn disconnected(self: &Arc<Self>) {
@@ -183,11 +209,12 @@ impl Stream {
             }
             let phase = state.phase;
             // The end of a short connection overtakes the word that it stood: the program gets what it has brought, as with TCP.
-            let was_up = phase == Phase::Accepting && state.engine.as_ref().is_some_and(Engine::has_arrived);
+            let accepted = phase == Phase::Accepting || state.moving.as_ref().is_some_and(Moving::is_accepted);
+            let was_up = accepted && phase != Phase::Up && state.engine.as_ref().is_some_and(Engine::has_arrived);
             if was_up {
                 self.note_endpoint_again(&mut state);
                 if let Some(engine) = &state.engine {
-                    account::connected(engine.kind(), true);
+                    account::connected(engine.kind(), state.moving.as_ref().is_none_or(|moving| !moving.is_client()));
                 }
                 self.set_phase(&mut state, Phase::Up);
                 self.hand_over(&state);
@@ -203,7 +230,7 @@ impl Stream {
                 }
                 drop(self.service.forget(self.token));
             }
-            Phase::Connecting => self.connect_failed(ConnectFailure::Refused),
+            Phase::Connecting if !was_up => self.connect_failed(ConnectFailure::Refused),
             _ => {}
         }
     }
@@ -222,7 +249,8 @@ impl Handler for Stream {
                 }
             }
             Event::Disconnected { .. } => self.disconnected(),
-            Event::Incoming { mut endpoint, .. } => endpoint.reject(),
+            Event::Incoming { endpoint, private_data, .. } => self.taken(endpoint, private_data),
+            Event::Declined { .. } => self.declined(),
         }
     }
 
@@ -230,20 +258,30 @@ impl Handler for Stream {
         if let Some(time) = self.given_up.swap(0, Ordering::AcqRel).checked_sub(1) {
             self.close(Some(Duration::from_nanos(time)), false);
         }
-        let (care, engine) = {
+        self.move_on(now);
+        let (care, engine, moved) = {
             let Ok(mut state) = self.state.lock() else { return Care::Until(Some(now.saturating_add(1_000_000))) };
-            match state.phase {
+            let moved = if state.phase == Phase::Up { state.moving.take() } else { None };
+            let (care, engine) = match state.phase {
                 Phase::Closing => self.care_closing(&mut state, now),
                 Phase::Up => (self.care_up(&mut state, now), None),
                 Phase::Connecting => (self.care_connecting(&mut state, now), None),
                 Phase::Accepting | Phase::Kernel | Phase::Failed => (Care::Release, None),
                 Phase::Closed => (Care::Forget, state.engine.take()),
-            }
+            };
+            (care, engine, moved)
         };
         drop(engine);
+        if let Some(moved) = moved {
+            moved.leave();
+        }
         if matches!(care, Care::Forget) {
             if self.phase() == Phase::Connecting {
                 self.not_connected();
+            }
+            // It may have been the end of a first attempt only.
+            if self.phase() == Phase::Connecting {
+                return Care::Until(Some(now));
             }
             self.sleepers.wake(Interest::all());
         }
@@ -252,11 +290,17 @@ impl Handler for Stream {
 
     fn event_fd(&self) -> Option<RawFd> {
         let fd = self.event_fd.load(Ordering::Acquire);
-        let watched = self.state.lock().is_ok_and(|state| match state.phase {
-            Phase::Connecting | Phase::Closing => true,
+        let state = self.state.lock().ok()?;
+        let watched = match state.phase {
+            Phase::Connecting => return Moving::watched(&state).or((fd >= 0).then_some(fd)),
+            Phase::Closing => true,
             _ => state.engine.as_ref().is_some_and(|engine| engine.wants_to_send()),
-        });
+        };
         (fd >= 0 && watched).then_some(fd)
+    }
+
+    fn before_fork(self: Arc<Self>) {
+        self.stay();
     }
 
     fn finish(self: Arc<Self>) {

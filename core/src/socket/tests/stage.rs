@@ -148,7 +148,7 @@ impl Stage {
         let Node { service, place, .. } = &self.nodes[1];
         let listener = Listener::new(service, sizes, backlog);
         let addr = self.world.listener(*place, port);
-        let on = ListenOn { addr, v6_only: false, backlog, endpoint: sizes.endpoint() };
+        let on = ListenOn { addr, v6_only: false, backlog, only: None, endpoint: sizes.endpoint() };
         listener.start(service.fabric().listen(&on, listener.token()).unwrap());
         let waiter = wait::waiter();
         listener.sleepers().add(&waiter, Interest::READ);

@@ -1,0 +1,173 @@
+//! Connections that begin on TCP and move to a fabric when they are first used (`socket/stream/moving`): what the calls have to do with
+//! them.
+
+use core::{net::SocketAddr, time::Duration};
+use std::{os::fd::RawFd, sync::Arc};
+
+use rustix::{
+    fd::{BorrowedFd, IntoRawFd},
+    io::Errno,
+    net::{RecvFlags, SocketFlags, sockopt},
+};
+
+use super::{Route, ours};
+use crate::{
+    config::{self, Deferral},
+    error::Result,
+    fabric::{ConnectTo, FabricKind, ListenOn},
+    fd::{self, Held},
+    log_debug,
+    service::Service,
+    socket::{Origin, Role, Socket, account, address, connect, runtime, stream::Stream},
+    sys::{clock, descriptor},
+};
+
+/// How long a client waits for a server of its host which has said that its connections move.
+const MARKED_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether connections of this socket begin on TCP.
+pub(super) fn is_wanted(socket: &Socket) -> bool {
+    socket.origin == Origin::Preload && config::deferral().is_on()
+}
+
+fn names(kernel: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)> {
+    let peer = rustix::net::getpeername(kernel).ok().flatten().and_then(address::from_kernel)?;
+    let local = rustix::net::getsockname(kernel).ok().and_then(address::from_kernel)?;
+    Some((address::for_fabric(local), address::for_fabric(peer)))
+}
+
+/// listen(2): the kernel listens, and clients of this host are told what becomes of their connections.
+pub(super) fn listen(socket: &Socket, kernel: BorrowedFd<'_>, backlog: i32) -> Route<()> {
+    if let Err(errno) = rustix::net::listen(kernel, backlog) {
+        return Route::err(errno);
+    }
+    let addr = rustix::net::getsockname(kernel).ok().and_then(address::from_kernel);
+    let mark = addr.zip(runtime::service()).and_then(|(addr, service)| {
+        let v6_only = sockopt::ipv6_v6only(kernel).unwrap_or(false);
+        let endpoint = socket.options.sizes().endpoint();
+        service.fabric().mark(&ListenOn { addr: address::for_fabric(addr), v6_only, backlog: 0, only: None, endpoint })
+    });
+    socket.become_kernel_listener(mark);
+    Route::ok(())
+}
+
+/// accept4(2) of such a listener.
+pub(super) fn accept(kernel: BorrowedFd<'_>, held: &Held, flags: i32) -> Result<(RawFd, SocketAddr)> {
+    let mut with = SocketFlags::empty();
+    with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
+    with.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);
+    let (accepted, peer) = rustix::net::acceptfrom_with(kernel, with)?;
+    let number = accepted.into_raw_fd();
+    let (options, _) = held.socket.options.inherit();
+    fd::open(number, Socket::deferred(held.socket.domain, options), flags & libc::SOCK_NONBLOCK != 0);
+    let peer = peer.and_then(address::from_kernel).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+    Ok((number, peer))
+}
+
+/// The client's end, before the kernel connects. False: the connection is TCP's for good.
+pub(super) fn connect(fd: RawFd, held: &Held, service: &Arc<Service>, to: SocketAddr, begun: Option<&Arc<Stream>>) -> bool {
+    let awaits = || {
+        let shipped = config::deferral() == Deferral::Shipped && service.fabric().reaches_others();
+        let (patience, only) = if service.fabric().is_marked(to) {
+            (MARKED_PATIENCE, Some(FabricKind::Shm))
+        } else if connect::is_plain(to) || !shipped && !service.fabric().reaches_others() {
+            // No peer of this host has such a mark, and there is no way to other hosts.
+            return None;
+        } else {
+            (config::get().connect_deadline, None)
+        };
+        let port = own_port(fd, held.socket.domain)?;
+        let any = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
+        let sizes = held.socket.options.sizes();
+        let on = ListenOn { addr: SocketAddr::new(any, port), v6_only: to.is_ipv6(), backlog: 1, only, endpoint: sizes.endpoint() };
+        let stream = match begun {
+            Some(stream) => Arc::clone(stream),
+            None => Stream::connecting(service, &ConnectTo::new(to, sizes.endpoint()), sizes, u64::MAX, None),
+        };
+        let kernel = descriptor::duplicate(fd).ok()?;
+        let waits = stream.await_server(kernel, &on, shipped, patience).and_then(|()| service.run_in_background());
+        if let Err(errno) = waits {
+            log_debug!("{to}: not waited for: {errno}");
+            stream.not_started();
+            return None;
+        }
+        stream.adopt(&held.socket.options);
+        if begun.is_none() {
+            held.socket.become_stream(stream);
+        } else {
+            held.socket.stream_begun();
+        }
+        Some(())
+    };
+    awaits().is_some()
+}
+
+/// The port that the client's end is to be found by. Where it has none yet, it gets one, as by connect(2).
+fn own_port(fd: RawFd, domain: i32) -> Option<u16> {
+    let kernel = descriptor::borrow(fd)?;
+    let port = || Some(rustix::net::getsockname(kernel).ok().and_then(address::from_kernel)?.port()).filter(|port| *port != 0);
+    port().or_else(|| {
+        let any = if domain == libc::AF_INET6 { SocketAddr::from(([0_u16; 8], 0)) } else { SocketAddr::from(([0, 0, 0, 0], 0)) };
+        rustix::net::bind(kernel, &any).ok()?;
+        port()
+    })
+}
+
+/// The first use of a connection that TCP has accepted, by data or a wait: from now on it is a stream, or the kernel's.
+#[cold]
+pub(super) fn begin(fd: RawFd, held: &Held) {
+    let socket = &held.socket;
+    let Ok(_turn) = socket.connect_turn() else { return };
+    if socket.role() == Role::Deferred && ask(fd, held).is_none() {
+        account::stayed(false);
+        socket.become_kernel();
+    }
+}
+
+/// Looks for the client. `None`: the connection stays with TCP.
+fn ask(fd: RawFd, held: &Held) -> Option<()> {
+    let socket = &held.socket;
+    let kernel = descriptor::borrow(fd)?;
+    let (local, peer) = names(kernel)?;
+    // Who speaks does not wait to be asked.
+    let silent = matches!(rustix::net::recv(kernel, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN));
+    let service = runtime::service().filter(|_| silent)?;
+    let sizes = socket.options.sizes();
+    let request = ConnectTo {
+        // The port is the listener's.
+        local: Some(SocketAddr::new(local.ip(), 0)),
+        silent: connect::is_silent(peer.ip()),
+        tos: socket.options.tos(),
+        ..ConnectTo::new(peer, sizes.endpoint())
+    };
+    let shipped = config::deferral() == Deferral::Shipped && service.fabric().reaches_others();
+    let deadline = clock::deadline(clock::now(), Some(config::get().connect_deadline)).unwrap_or(u64::MAX);
+    let stream = Stream::connecting(&service, &request, sizes, deadline, None);
+    let begun = descriptor::duplicate(fd).and_then(|kernel| stream.ask_client(kernel, shipped)).and_then(|()| service.run_in_background());
+    if begun.is_err() {
+        stream.not_started();
+        service.fabric().decline(peer);
+        return None;
+    }
+    stream.adopt(&socket.options);
+    socket.begin_stream(Arc::clone(&stream));
+    if let Err(failure) = stream.start(&request) {
+        log_debug!("{peer}: left to TCP: {failure}");
+        service.fabric().decline(peer);
+        return None;
+    }
+    stream.attend();
+    socket.stream_begun();
+    Some(())
+}
+
+/// The description of a number that is about to be used: data, or a wait.
+pub(super) fn used(fd: RawFd) -> Option<Held> {
+    let held = ours(fd)?;
+    if held.socket.role() != Role::Deferred {
+        return Some(held);
+    }
+    begin(fd, &held);
+    drop(held);
+    ours(fd)
+}
