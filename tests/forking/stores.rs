@@ -105,7 +105,9 @@ fn redis_that_has_saved() {
     clients.push(bench("anew", "-k 0 -n 200 -t set,get"));
     assert_eq!(info(&stage, &mut clients, port, "stats", "total_error_replies"), "0");
     let server = stage.stop(server, Signal::TERM, &[0]);
+    assert_moved(&stage, &clients.iter().collect::<Vec<_>>());
     if stage.mode == Mode::Default {
-        assert_moved(&stage, &clients.iter().chain([&server]).collect::<Vec<_>>());
+        let moved = ["bytes_sent_shm", "bytes_received_shm"].map(|name| server.each[&server.pid].get(name));
+        assert!(moved.iter().all(|bytes| *bytes > 1_000_000), "{}", server.report());
     }
 }
