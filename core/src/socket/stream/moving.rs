@@ -7,8 +7,9 @@
 //!
 //! The shipped library knows another way, which costs whoever is not it four bytes: it is tried where the settings say that
 //! the peer may be the shipped library. As server it writes four zero bytes to TCP and listens on its port; so the client looks at what
-//! comes first. As client it waits for these bytes: a peer that neither listens nor says anything, at a host that answers over RDMA,
-//! gets them.
+//! comes first. As client it says nothing before it has these bytes, which cannot be told, from another host, from a client that has
+//! nothing to say. So they are sent only where both are so: a server that has nothing to say either waits for a client's word, in vain for
+//! a while, and the client's host answers over RDMA. Of a client of this host the kernel tells what it is.
 //!
 //! All this is the service's work, but for the beginning.
 
@@ -29,6 +30,7 @@ use crate::{
     sys::{
         clock::Nanos,
         descriptor::OwnFd,
+        neighbour,
         ppoll::{PollFd, ppoll},
     },
 };
@@ -38,7 +40,7 @@ const MOVE_TIME: Nanos = 10_000_000_000;
 /// How long a server waits for a client of its host whose program does nothing, in nanoseconds.
 const NEIGHBOUR_TIME: Nanos = 2_000_000_000;
 /// How long a client is silent before it is taken for the shipped library's, in nanoseconds: others have something to say.
-const SILENCE: Nanos = 200_000_000;
+const SILENCE: Nanos = 1_000_000_000;
 /// How long the port may be another process's, which hands a connection over by it, in nanoseconds; and how often it is asked for.
 const PORT_TIME: Nanos = 5_000_000_000;
 const PORT_TRIES: Nanos = 2_000_000;
@@ -58,6 +60,11 @@ pub(super) struct Moving {
     accepted: bool,
     /// A part of what may be an invitation has come.
     part: bool,
+    /// The server's program has something to say first: the shipped library's client takes that for TCP's, as any other.
+    speaks: bool,
+    /// What the client is was looked for on this host; it is known to wait for an invitation.
+    looked: bool,
+    known: bool,
 }
 
 enum Step {
@@ -95,7 +102,7 @@ enum Tcp {
 
 impl Moving {
     fn new(kernel: OwnFd, shipped: bool, step: Step) -> Self {
-        Moving { kernel, shipped, step, accepted: false, part: false }
+        Moving { kernel, shipped, step, accepted: false, part: false, speaks: false, looked: false, known: false }
     }
 
     /// The client's end.
@@ -158,6 +165,7 @@ impl Moving {
 enum Task {
     Take(Box<dyn Endpoint>, Vec<u8>),
     Follow(ConnectTo),
+    Look(SocketAddr, SocketAddr),
     Invite(ListenOn),
     Fail(ConnectFailure),
 }
@@ -206,6 +214,18 @@ impl Stream {
         {
             awaits.used = true;
             state.deadline = Some(self.service.now().saturating_add(awaits.patience));
+            self.service.take_care(self.token);
+        }
+    }
+
+    /// Data is asked for, or is to be sent, before it is known which way it goes.
+    #[cold]
+    pub(super) fn undecided(&self, state: &mut State, speaks: bool) {
+        self.first_use(state);
+        if let Some(moving) = state.moving.as_mut().filter(|_| speaks)
+            && !core::mem::replace(&mut moving.speaks, true)
+            && matches!(moving.step, Step::Hears(_))
+        {
             self.service.take_care(self.token);
         }
     }
@@ -272,7 +292,7 @@ impl Stream {
         let invitable = |moving: &Moving| moving.shipped && matches!(moving.step, Step::Asks);
         match &mut state.moving {
             Some(moving) if invitable(moving) && failure == ConnectFailure::Refused => {
-                moving.step = Step::Hears(now.saturating_add(SILENCE));
+                moving.step = Step::Hears(now);
                 state.deadline = Some(now.saturating_add(PORT_TIME));
                 self.event_fd.store(-1, core::sync::atomic::Ordering::Release);
                 true
@@ -291,6 +311,14 @@ impl Stream {
             None => {}
             Some(Task::Take(endpoint, private_data)) => self.take(endpoint, &private_data),
             Some(Task::Follow(to)) => self.follow(&to),
+            Some(Task::Look(local, peer)) => {
+                // Known to be the shipped library's: at once. Not known: in a while.
+                match neighbour::expects_invitation(local, peer) {
+                    Some(false) => self.connect_failed(ConnectFailure::Plain),
+                    Some(true) => self.hear_until(now, true),
+                    None => self.hear_until(now.saturating_add(SILENCE), false),
+                }
+            }
             Some(Task::Invite(on)) => self.invite(&on, now),
             Some(Task::Fail(failure)) => {
                 self.service.fabric().cancel(self.token);
@@ -312,10 +340,15 @@ impl Stream {
                 return Some(Task::Take(endpoint, private_data));
             }
         }
+        if matches!(moving.step, Step::Hears(_)) && !core::mem::replace(&mut moving.looked, true) {
+            let (local, peer) = moving.names();
+            return local.zip(peer).map(|(local, peer)| Task::Look(local, peer));
+        }
         let tcp = moving.tcp();
         moving.part = tcp == Tcp::Part;
         match (tcp, &moving.step) {
             (Tcp::Something, _) => Some(Task::Fail(ConnectFailure::Plain)),
+            (_, Step::Hears(_)) if moving.speaks && !moving.known => Some(Task::Fail(ConnectFailure::Plain)),
             (Tcp::Invitation, _) => {
                 let (_, peer) = moving.names();
                 moving.step = Step::Follows;
@@ -344,6 +377,15 @@ impl Stream {
         }
     }
 
+    fn hear_until(&self, until: Nanos, known: bool) {
+        if let Ok(mut state) = self.state.lock()
+            && let Some(moving) = &mut state.moving
+        {
+            moving.step = Step::Hears(until);
+            moving.known |= known;
+        }
+    }
+
     fn invite(self: &Arc<Self>, on: &ListenOn, now: Nanos) {
         match self.service.fabric().listen(on, self.token) {
             Ok(listening) => {
@@ -355,13 +397,7 @@ impl Stream {
                 state.deadline = Some(now.saturating_add(MOVE_TIME));
             }
             // Another process hands a connection over.
-            Err(Errno::ADDRINUSE) => {
-                if let Ok(mut state) = self.state.lock()
-                    && let Some(moving) = &mut state.moving
-                {
-                    moving.step = Step::Hears(now.saturating_add(PORT_TRIES));
-                }
-            }
+            Err(Errno::ADDRINUSE) => self.hear_until(now.saturating_add(PORT_TRIES), false),
             Err(errno) => {
                 log_debug!("connection {}: no listener on {}: {errno}", self.token.0, on.addr);
                 self.connect_failed(ConnectFailure::Plain);

@@ -93,6 +93,7 @@ impl Stream {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
         if !state.may_transfer()? {
+            self.undecided(state, false);
             return Ok(Some(0));
         }
         // After a failed connect there is nothing to read: end of file, as with TCP.
@@ -167,6 +168,7 @@ impl Stream {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
         if !state.may_transfer()? {
+            self.undecided(state, true);
             return Ok(None);
         }
         self.pump(state);
@@ -214,6 +216,7 @@ impl Stream {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
         if !state.may_transfer()? {
+            self.undecided(state, true);
             return Ok(0);
         }
         let Some(engine) = state.engine.as_mut() else { return Err(Errno::PIPE) };
