@@ -102,6 +102,7 @@ static void in_a_set(enum style style, uint32_t how, bool thread_waits) {
 	event.events = EPOLLIN | how;
 	must("EPOLL_CTL_MOD", epoll_ctl(set, EPOLL_CTL_MOD, fd, &event));
 	report("silence", epoll_wait(set, &event, 1, 30));
+	wait_for(fd, POLLOUT);
 	send_all(fd, "abc", 3);
 	report("data", epoll_wait(set, &event, 1, ARRIVAL_MS));
 	say("data: %s", event_names((short)event.events));

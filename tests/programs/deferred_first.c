@@ -87,8 +87,9 @@ static long by_silence(int fd) {
 	return tell(), 0;
 }
 
+/* Again and again, as long as the connection may be on its way. */
 static long by_poll_now(int fd) {
-	say("poll: %s", event_names(events_now(fd, ALL_EVENTS)));
+	say("poll: %s", event_names(wait_for(fd, POLLOUT)));
 	return tell(), 0;
 }
 
@@ -173,7 +174,13 @@ static long put(const char *what, long sent) { return report(what, sent); }
 
 static long by_send(int fd) { return put("send", send(fd, head, HEAD, MSG_NOSIGNAL)); }
 static long by_write(int fd) { return put("write", write(fd, head, HEAD)); }
-static long by_send_one(int fd) { return put("send", send(fd, head, 1, MSG_DONTWAIT)); }
+/* EAGAIN, as long as the connection may be on its way. */
+static long by_send_one(int fd) {
+	ssize_t sent;
+	while ((sent = send(fd, head, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN) wait_for(fd, POLLOUT);
+	return put("send", sent);
+}
+
 static long by_send_more(int fd) { return put("send", send(fd, head, 50, MSG_MORE)) + put("send", send(fd, head + 50, 50, 0)); }
 static long by_send_nothing(int fd) { return put("send", send(fd, head, 0, 0)); }
 

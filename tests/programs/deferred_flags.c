@@ -86,6 +86,7 @@ static void flags(int socket_flags, int of_accept) {
 		char byte;
 		if (is_nonblocking(fd)) {
 			report("nothing there", recv(fd, &byte, 1, 0));
+			wait_for(fd, POLLOUT);
 			send_all(fd, "g", 1);
 			wait_for(fd, POLLIN);
 		} else {
