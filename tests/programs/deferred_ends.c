@@ -140,7 +140,7 @@ static void short_ones(enum style style) {
 		good += through_echo(fd, 60, 60) == 60;
 		close(fd);
 	}
-	say("%s: %d short ones, descriptors left: %d", style_names[style], good, open_descriptors() - before);
+	say("%s: %d short ones, descriptors left: %s", style_names[style], good, open_descriptors() - before < 10 ? "few" : "many");
 	finish_child("server", server.child);
 }
 

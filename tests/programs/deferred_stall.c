@@ -63,9 +63,35 @@ static void busy(int fd, long number) {
 	send_all(fd, "olleh", 5);
 }
 
+/* tcp(7), TCP_DEFER_ACCEPT: "Allow a listener to be awakened only when data arrives on the socket": the client speaks first. */
+static void accepted_with_data(bool after_listen) {
+	enum { MANY = 5, SECONDS = 10 };
+	struct server server;
+	int listener = new_socket(0), seconds = SECONDS;
+	must("bind", bind_to(listener, local));
+	if (!after_listen) must("TCP_DEFER_ACCEPT", setsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds));
+	must("listen", listen(listener, 8));
+	if (after_listen) must("TCP_DEFER_ACCEPT", setsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds));
+	server.address = name_of(listener);
+	if (begin_child(&server.child)) {
+		serve_forking(listener, MANY, echo, 1000);
+		end_child();
+	}
+	close(listener);
+	int64_t begun = now_us();
+	for (int i = 0; i < MANY; i++) {
+		int fd = connect_to_server(&server);
+		ask_once("TCP_DEFER_ACCEPT", fd, 100);
+		close(fd);
+	}
+	finish_child("server", server.child);
+	soon("all of them", begun, 0);
+}
+
 int main(int argc, char **argv) {
 	begin(argc, argv);
 	must("pipe", pipe(go));
+	for (int after = 0; after < 2; after++) accepted_with_data(after);
 	for (size_t number = 0; number < COUNT(firsts); number++)
 		for (enum style style = OWN; style < STYLES; style++) {
 			say("%s, at the server (%s)", names[number], style_names[style]);
