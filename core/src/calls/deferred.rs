@@ -1,7 +1,7 @@
 //! Connections that begin on TCP and move to a fabric when they are first used (`socket/stream/moving`): what the calls have to do with
 //! them.
 
-use core::{net::SocketAddr, time::Duration};
+use core::net::SocketAddr;
 use std::{os::fd::RawFd, sync::Arc};
 
 use rustix::{
@@ -21,9 +21,6 @@ use crate::{
     socket::{Origin, Role, Socket, account, address, connect, runtime, stream::Stream},
     sys::{clock, descriptor},
 };
-
-/// How long a client waits for a server of its host which has said that its connections move.
-const MARKED_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whether connections of this socket begin on TCP.
 pub(super) fn is_wanted(socket: &Socket) -> bool {
@@ -68,13 +65,13 @@ pub(super) fn accept(kernel: BorrowedFd<'_>, held: &Held, flags: i32) -> Result<
 pub(super) fn connect(fd: RawFd, held: &Held, service: &Arc<Service>, to: SocketAddr, begun: Option<&Arc<Stream>>) -> bool {
     let awaits = || {
         let shipped = config::deferral() == Deferral::Shipped && service.fabric().reaches_others();
-        let (patience, only) = if service.fabric().is_marked(to) {
-            (MARKED_PATIENCE, Some(FabricKind::Shm))
+        let only = if service.fabric().is_marked(to) {
+            Some(FabricKind::Shm)
         } else if connect::is_plain(to) || !shipped && !service.fabric().reaches_others() {
             // No peer of this host has such a mark, and there is no way to other hosts.
             return None;
         } else {
-            (config::get().connect_deadline, None)
+            None
         };
         let port = own_port(fd, held.socket.domain)?;
         let any = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
@@ -85,7 +82,7 @@ pub(super) fn connect(fd: RawFd, held: &Held, service: &Arc<Service>, to: Socket
             None => Stream::connecting(service, &ConnectTo::new(to, sizes.endpoint()), sizes, u64::MAX, None),
         };
         let kernel = descriptor::duplicate(fd).ok()?;
-        let waits = stream.await_server(kernel, &on, shipped, patience).and_then(|()| service.run_in_background());
+        let waits = stream.await_server(kernel, &on, shipped, held.is_nonblocking()).and_then(|()| service.run_in_background());
         if let Err(errno) = waits {
             log_debug!("{to}: not waited for: {errno}");
             stream.not_started();

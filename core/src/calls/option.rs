@@ -46,7 +46,7 @@ pub fn getsockopt(fd: RawFd, level: i32, name: i32) -> Route<Value> {
     if let (libc::SOL_SOCKET, libc::SO_ACCEPTCONN, Some(listener)) = (level, name, held.socket.listener()) {
         return Route::ok(int(i32::from(!listener.is_closed())));
     }
-    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    let Some(stream) = held.socket.stream().filter(|stream| !stream.is_moving()) else { return Route::Kernel };
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => stream.take_error().map(|error| int(error.map_or(0, Errno::raw_os_error))).into(),
         (libc::IPPROTO_TCP, libc::TCP_INFO) => info::tcp_info(fd, &held, stream).into(),

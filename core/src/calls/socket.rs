@@ -498,7 +498,7 @@ fn connect_again(fd: RawFd, held: &Held) -> Route<()> {
 
 /// shutdown(2).
 pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = deferred::used(fd) else { return Route::Kernel };
     if !matches!(held.socket.role(), Role::Listener | Role::Stream) {
         return Route::Kernel;
     }

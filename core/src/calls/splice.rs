@@ -11,7 +11,8 @@ use std::{
 use super::{Route, deferred, io};
 use crate::{
     error::{Errno, Result},
-    socket::stream::Stream,
+    fd,
+    socket::{Role, stream::Stream},
     sys::{
         descriptor,
         ppoll::{PollFd, ppoll},
@@ -198,5 +199,6 @@ fn send_all(to: RawFd, stream: &Stream, mut bytes: &[u8]) -> Result<()> {
 }
 
 fn is_stream(number: RawFd) -> bool {
-    deferred::used(number).is_some_and(|held| held.socket.live_stream().is_some())
+    // One that may become a stream is not used yet.
+    fd::get(number).is_some_and(|held| held.socket.live_stream().is_some() || held.socket.role() == Role::Deferred)
 }

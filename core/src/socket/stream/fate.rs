@@ -89,7 +89,6 @@ impl Stream {
                 Err(errno) => Some(ConnectFailure::Limit(errno)),
                 Ok(mut engine) => {
                     self.note_endpoint(&mut state, &mut engine);
-                    self.finds_neighbour(&mut state, engine.kind());
                     let connected = engine.connect();
                     state.engine = Some(engine);
                     // iWARP connects within the call, so that a refusal is its error.
@@ -149,7 +148,10 @@ impl Stream {
         }
         self.wakes_by_word.store(kind == FabricKind::Shm, Ordering::Relaxed);
         state.deadline = None;
-        state.unreported = !accepted && state.fallback.take().is_some();
+        state.unreported = match &state.moving {
+            Some(moving) => moving.is_unreported(),
+            None => !accepted && state.fallback.take().is_some(),
+        };
         self.set_phase(state, Phase::Up);
         self.hand_over(state);
         Ok(())

@@ -21,14 +21,15 @@ use rustix::{
     net::{RecvFlags, SendFlags, Shutdown},
 };
 
-use super::{Engine, Phase, State, Stream};
+use super::{Blocking, Engine, Phase, State, Stream};
 use crate::{
+    config,
     error::{Errno, Result},
     fabric::{ConnectFailure, ConnectTo, Endpoint, FabricKind, ListenOn, Listening, Started},
     log_debug,
     socket::{address, connect},
     sys::{
-        clock::Nanos,
+        clock::{self, Nanos},
         descriptor::OwnFd,
         neighbour,
         ppoll::{PollFd, ppoll},
@@ -37,8 +38,8 @@ use crate::{
 
 /// How long a connection that both ends want to move may take for it, in nanoseconds.
 const MOVE_TIME: Nanos = 10_000_000_000;
-/// How long a server waits for a client of its host whose program does nothing, in nanoseconds.
-const NEIGHBOUR_TIME: Nanos = 2_000_000_000;
+/// How long the first nonblocking send waits for an empty buffer, which with TCP it always finds.
+const FIRST_SEND: Nanos = 2_000_000;
 /// How long a client is silent before it is taken for the shipped library's, in nanoseconds: others have something to say.
 const SILENCE: Nanos = 1_000_000_000;
 /// How long the port may be another process's, which hands a connection over by it, in nanoseconds; and how often it is asked for.
@@ -60,6 +61,8 @@ pub(super) struct Moving {
     accepted: bool,
     /// A part of what may be an invitation has come.
     part: bool,
+    /// A nonblocking send has waited.
+    sends: bool,
     /// The server's program has something to say first: the shipped library's client takes that for TCP's, as any other.
     speaks: bool,
     /// What the client is was looked for on this host; it is known to wait for an invitation.
@@ -68,7 +71,7 @@ pub(super) struct Moving {
 }
 
 enum Step {
-    /// Client: waits for the server, from the first use on for no longer than the patience says.
+    /// Client: waits for the server, from the first use on for a limited time.
     Awaits(Awaits),
     /// Client: the server has invited it, and is connected to.
     Follows,
@@ -82,7 +85,7 @@ enum Step {
 
 struct Awaits {
     _listening: Box<dyn Listening>,
-    patience: Nanos,
+    asynchronous: bool,
     /// The program has used the connection.
     used: bool,
     /// The server has come before that.
@@ -102,7 +105,7 @@ enum Tcp {
 
 impl Moving {
     fn new(kernel: OwnFd, shipped: bool, step: Step) -> Self {
-        Moving { kernel, shipped, step, accepted: false, part: false, speaks: false, looked: false, known: false }
+        Moving { kernel, shipped, step, accepted: false, part: false, sends: false, speaks: false, looked: false, known: false }
     }
 
     /// The client's end.
@@ -127,6 +130,11 @@ impl Moving {
     fn may_stay(&self, engine: Option<&Engine>) -> bool {
         let neighbour = engine.is_some_and(|engine| engine.kind() == FabricKind::Shm);
         !neighbour && !self.accepted && !matches!(self.step, Step::Follows)
+    }
+
+    /// The program has not been told yet that it is connected.
+    pub(super) fn is_unreported(&self) -> bool {
+        matches!(&self.step, Step::Awaits(Awaits { asynchronous: true, .. }))
     }
 
     /// Own and the peer's address, as TCP has them.
@@ -172,14 +180,13 @@ enum Task {
 
 impl Stream {
     /// The client's end of a connection that TCP makes or has made: waits for the server at `on`, from the first use on for no longer than
-    /// `patience`.
-    pub fn await_server(&self, kernel: OwnFd, on: &ListenOn, shipped: bool, patience: Duration) -> Result<()> {
+    /// the usual time of a connect. `asynchronous`: the program does not wait for the kernel's connect.
+    pub fn await_server(&self, kernel: OwnFd, on: &ListenOn, shipped: bool, asynchronous: bool) -> Result<()> {
         let listening = self.service.fabric().listen(on, self.token)?;
-        let patience = u64::try_from(patience.as_nanos()).unwrap_or(MOVE_TIME);
         let mut state = self.state.lock()?;
         state.deadline = None;
         state.moving =
-            Some(Moving::new(kernel, shipped, Step::Awaits(Awaits { _listening: listening, patience, used: false, early: None })));
+            Some(Moving::new(kernel, shipped, Step::Awaits(Awaits { _listening: listening, asynchronous, used: false, early: None })));
         Ok(())
     }
 
@@ -213,7 +220,7 @@ impl Stream {
             && !awaits.used
         {
             awaits.used = true;
-            state.deadline = Some(self.service.now().saturating_add(awaits.patience));
+            state.deadline = clock::deadline(self.service.now(), Some(config::get().connect_deadline));
             self.service.take_care(self.token);
         }
     }
@@ -228,6 +235,15 @@ impl Stream {
         {
             self.service.take_care(self.token);
         }
+    }
+
+    /// See [`FIRST_SEND`]: how long this call may wait, which does not want to.
+    #[cold]
+    pub(super) fn first_send(&self) -> Blocking {
+        let Ok(mut state) = self.state.lock() else { return Blocking::Never };
+        let moving = if state.phase == Phase::Connecting { state.moving.as_mut() } else { None };
+        let first = moving.is_some_and(|moving| !core::mem::replace(&mut moving.sends, true));
+        if first { Blocking::Until(Some(clock::now().saturating_add(FIRST_SEND))) } else { Blocking::Never }
     }
 
     /// A peer has come to where this end listens.
@@ -402,13 +418,6 @@ impl Stream {
                 log_debug!("connection {}: no listener on {}: {errno}", self.token.0, on.addr);
                 self.connect_failed(ConnectFailure::Plain);
             }
-        }
-    }
-
-    /// The client has been found on this host: it answers when its program uses the connection.
-    pub(super) fn finds_neighbour(&self, state: &mut State, kind: FabricKind) {
-        if kind == FabricKind::Shm && matches!(&state.moving, Some(Moving { step: Step::Asks, .. })) {
-            state.deadline = Some(self.service.now().saturating_add(NEIGHBOUR_TIME));
         }
     }
 

@@ -193,6 +193,7 @@ impl Stream {
     /// Waits for room for what is left. Apart from the rest: most calls find room.
     #[inline(never)]
     fn send_rest(&self, from: &[IoSlice<'_>], mut done: usize, wanted: usize, blocking: Blocking) -> Result<usize> {
+        let blocking = if blocking == Blocking::Never && done == 0 { self.first_send() } else { blocking };
         while done < wanted {
             let sent = self.wait(Interest::WRITE, blocking, done == 0, State::can_send).and_then(|()| self.send_again(from, done, wanted));
             match sent {
