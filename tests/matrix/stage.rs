@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::{Ended, Program, Running, Scratch, artefact};
+use crate::support::{Ended, FORK_SAFE, Program, Running, Scratch, artefact};
 
 /// What one client may take, on a machine with much else to do.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -63,13 +63,15 @@ pub struct Stage {
     library: Option<PathBuf>,
     /// Words before each command.
     within: Vec<String>,
+    /// Whether connections move to a fabric in the process that uses them.
+    forks: bool,
 }
 
 impl Stage {
     pub fn new() -> Self {
         let mode = Mode::get();
         let library = (mode != Mode::Plain).then(|| artefact("librspreload.so"));
-        Self { scratch: Scratch::new(), mode, library, within: Vec::new() }
+        Self { scratch: Scratch::new(), mode, library, within: Vec::new(), forks: false }
     }
 
     /// One whose programs run as this user, if the test is root.
@@ -84,6 +86,13 @@ impl Stage {
         stage
     }
 
+    /// One whose programs fork with connections, and say so.
+    #[allow(dead_code)]
+    pub fn forking(mut self) -> Self {
+        self.forks = true;
+        self
+    }
+
     /// A program, whose name is another's never: its counters are found by it. Its words between blanks, '' for an empty one.
     #[track_caller]
     pub fn program(&self, name: &str, line: &str) -> Program<'_> {
@@ -92,6 +101,7 @@ impl Stage {
         let program = Program::new(&self.scratch, name, &words).within(&within);
         let Some(library) = &self.library else { return program };
         let program = program.preloaded_with(library);
+        let program = if self.forks { program.env(FORK_SAFE.0, FORK_SAFE.1) } else { program };
         if self.mode == Mode::Kernel { program.env("RSOCKET_FABRIC", "kernel") } else { program }
     }
 

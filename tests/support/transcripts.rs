@@ -7,7 +7,14 @@ use std::fs;
 
 use super::programs::repository;
 
-const FAMILIES: [&str; 10] = ["exec_", "rights_", "epoll_", "socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_"];
+const FAMILIES: [&str; 11] =
+    ["exec_", "rights_", "epoll_", "socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_", DEFERRED];
+
+/// Those that begin so have servers and clients that fork: they run with [`FORK_SAFE`].
+pub const DEFERRED: &str = "deferred_";
+
+/// What lets connections move to a fabric in the process that uses them.
+pub const FORK_SAFE: (&str, &str) = ("RDMAV_FORK_SAFE", "1");
 
 /// Of these families, but not to be compared: `exec.rs` runs them.
 const ALONE: &[&str] = &["exec_server", "exec_kept", "exec_many", "rights_connected"];
