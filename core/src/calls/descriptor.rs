@@ -2,17 +2,14 @@
 
 use rustix::fd::{IntoRawFd, RawFd};
 
-use super::{Route, ours};
+use super::{Route, exit, ours};
 use crate::{
     error::Errno,
     fd::{self, Shared},
     socket::{runtime, wait},
     stats,
-    sys::{clock, descriptor, own},
+    sys::{descriptor, own},
 };
-
-/// Longest time that exit waits for data to leave, in nanoseconds.
-const EXIT_TIME: u64 = 3_000_000_000;
 
 /// Whether the number belongs to an rsocket: one atomic load, safe anywhere (DESIGN: D5).
 #[inline(always)]
@@ -48,6 +45,10 @@ pub fn is_any_left() -> bool {
 /// Closes what signal handlers have left open.
 pub fn finish_left() {
     fd::finish_left();
+    if exit::is_ending() {
+        fd::look_at_end();
+        exit::wait_for_end();
+    }
 }
 
 /// What a duplicate of this number is one of, unless the kernel alone has it.
@@ -116,19 +117,6 @@ pub fn set_nonblocking(fd: RawFd, on: bool) -> Route<()> {
     Route::Kernel
 }
 
-/// Waits, a bounded time, until what was handed to send has reached the peers: for exit.
-pub fn flush_at_exit() {
-    if let Some(service) = runtime::running()
-        && !service.is_current_thread()
-    {
-        for handler in service.everything() {
-            handler.finish();
-        }
-        service.wait_forgotten(clock::now().saturating_add(EXIT_TIME), |handler| handler.is_finishing());
-    }
-    stats::dump_if_asked();
-}
-
 /// After fork in the parent: its listeners are the child's too, which may be the one that accepts, and there they know of TCP alone
 /// (pthread_atfork parent handler).
 pub fn after_fork_in_parent() {
@@ -143,5 +131,6 @@ pub fn after_fork_in_child() {
     own::forget_all();
     runtime::forget_in_child();
     wait::forget_idle();
+    exit::after_fork_in_child();
     stats::reset();
 }

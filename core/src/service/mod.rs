@@ -8,10 +8,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
-use std::{
-    collections::HashMap,
-    sync::{Arc, Condvar},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use rustix::fd::{AsRawFd, RawFd};
 
@@ -26,7 +23,7 @@ use crate::{
         lock::Leaf,
         own,
         ppoll::{PollFd, ppoll},
-        signals,
+        signals, threads,
     },
 };
 
@@ -36,6 +33,11 @@ const EVENTS_A_TURN: usize = 64;
 const WATCHED: usize = 128;
 /// How often those in care that are not watched are looked at, in nanoseconds.
 const CARE_INTERVAL: Nanos = 20_000_000;
+
+/// What [`Service::ask_to_end`] has come to, and how often it is tried, in nanoseconds.
+const ASKED: u32 = 1;
+const ENDED: u32 = 2;
+const END_INTERVAL: Nanos = 1_000_000;
 
 /// How long nothing must have happened before the fabric prepares for what may come. Its steps take some 100 us each, on soft-RoCE
 /// within the kernel, where they keep the peer's answer waiting: the events of a connection that is being made follow each other
@@ -63,14 +65,12 @@ pub trait Handler: Send + Sync {
     /// The descriptor whose readability is worth a turn.
     fn event_fd(&self) -> Option<RawFd>;
 
-    /// The program exits: end it in an orderly way.
-    fn finish(self: Arc<Self>);
+    /// The process ends: a turn in the thread that ends it, which waits for no lock, gives nothing back and wakes nobody. True: nothing
+    /// that was sent is still on its way.
+    fn end(&self, now: Nanos) -> bool;
 
     /// The process has forked: what the child has too and cannot serve is left to the kernel.
     fn forked(&self) {}
-
-    /// Whether something that was written before close is still on its way.
-    fn is_finishing(&self) -> bool;
 }
 
 /// The service over one fabric.
@@ -80,14 +80,11 @@ pub struct Service {
     awake: AtomicBool,
     registry: Leaf<HashMap<Token, Arc<dyn Handler>>>,
     care: Leaf<Vec<Token>>,
-    /// Signalled whenever something was forgotten.
-    forgotten: Condvar,
-    /// Somebody waits for that: the program exits.
-    awaited: AtomicBool,
+    /// The process ends, and the service is to do what is left: 1; it has: 2.
+    ending: AtomicU32,
     next_token: AtomicU64,
     /// See [`Service::run_in_background`].
     running: Leaf<bool>,
-    thread: AtomicU32,
     /// The fabric may have events: the last look at its descriptor said so, or there was none yet.
     eventful: AtomicBool,
     /// Where the time of deadlines comes from.
@@ -108,11 +105,9 @@ impl Service {
             awake: AtomicBool::new(false),
             registry: Leaf::new(HashMap::new()),
             care: Leaf::new(Vec::new()),
-            forgotten: Condvar::new(),
-            awaited: AtomicBool::new(false),
+            ending: AtomicU32::new(0),
             next_token: AtomicU64::new(1),
             running: Leaf::new(false),
-            thread: AtomicU32::new(0),
             eventful: AtomicBool::new(true),
             clock: Box::new(clock),
         }))
@@ -138,6 +133,7 @@ impl Service {
         let service = Arc::clone(self);
         let spawned = signals::with_all_blocked(|| std::thread::Builder::new().name("rsocket".into()).spawn(move || service.run()));
         if spawned.is_ok() {
+            threads::leave_one_out();
             own::thread_begins();
         }
         spawned.map(drop).map_err(|error| error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error))
@@ -160,12 +156,7 @@ impl Service {
 
     /// Forgets it. What is left of it is dropped by the caller.
     pub fn forget(&self, token: Token) -> Option<Arc<dyn Handler>> {
-        let handler = self.registry.lock().remove(&token);
-        // The condition variable would enter the kernel, whether anybody waits or not.
-        if self.awaited.load(Ordering::SeqCst) {
-            self.forgotten.notify_all();
-        }
-        handler
+        self.registry.lock().remove(&token)
     }
 
     /// Takes it into care: [`Handler::care`] is called soon, and again until it says otherwise.
@@ -181,7 +172,7 @@ impl Service {
         }
     }
 
-    /// Everything that is known, for exit.
+    /// Everything that is known.
     pub fn everything(&self) -> Vec<Arc<dyn Handler>> {
         self.registry.lock().values().cloned().collect()
     }
@@ -194,19 +185,38 @@ impl Service {
         drop(everything);
     }
 
-    /// Waits until nothing is known for which `wanted` says so, at most until `deadline`. Only where the thread runs.
-    pub fn wait_forgotten(&self, deadline: Nanos, mut wanted: impl FnMut(&Arc<dyn Handler>) -> bool) {
-        self.awaited.store(true, Ordering::SeqCst);
-        let mut registry = self.registry.lock();
-        while registry.values().any(&mut wanted) {
-            let Some(left) = clock::left(clock::now(), Some(deadline)).filter(|left| !left.is_zero()) else { return };
-            registry = registry.wait(&self.forgotten, left);
+    /// Waits until nothing is known, at most until `deadline`. Only where the thread runs.
+    #[cfg(test)]
+    pub(crate) fn wait_forgotten(&self, deadline: Nanos) {
+        while !self.registry.lock().is_empty() && clock::now() < deadline {
+            clock::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Whether the calling thread is the service's.
-    pub fn is_current_thread(&self) -> bool {
-        u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0) == self.thread.load(Ordering::Relaxed)
+    /// The process ends: all that is known takes a [turn](Handler::end). `None`: the registry is in use, perhaps by a call that the calling
+    /// signal handler has interrupted. (The one place where the registry is held while handlers run: they wait for nothing.)
+    pub fn end_all(&self, now: Nanos) -> Option<bool> {
+        let registry = self.registry.try_lock()?;
+        Some(registry.values().fold(true, |ended, handler| handler.end(now) & ended))
+    }
+
+    /// The process ends, by a thread that cannot do that itself: the service's does.
+    pub fn ask_to_end(&self) {
+        self.ending.store(ASKED, Ordering::Release);
+        self.nudge();
+    }
+
+    /// Whether that is done.
+    pub fn has_ended(&self) -> bool {
+        self.ending.load(Ordering::Acquire) == ENDED
+    }
+
+    /// Gives the time of the next turn, where something is left.
+    fn end(&self, now: Nanos) -> Option<Nanos> {
+        if self.end_all(now) == Some(true) {
+            self.ending.store(ENDED, Ordering::Release);
+        }
+        Some(now.saturating_add(END_INTERVAL))
     }
 
     fn nudge(&self) {
@@ -262,11 +272,12 @@ impl Service {
 
     fn run(self: Arc<Self>) {
         inside::enter_for_ever();
-        let me = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0);
-        self.thread.store(me, Ordering::Relaxed);
         loop {
             let now = clock::now();
-            let next = if self.eventful.swap(false, Ordering::Relaxed) { self.turn(now) } else { self.care_for_all(now) };
+            let mut next = if self.eventful.swap(false, Ordering::Relaxed) { self.turn(now) } else { self.care_for_all(now) };
+            if self.ending.load(Ordering::Acquire) == ASKED {
+                next = clock::earlier(next, self.end(now));
+            }
             self.rest(next);
         }
     }

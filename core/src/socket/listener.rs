@@ -281,15 +281,11 @@ impl Handler for Listener {
         None
     }
 
-    fn finish(self: Arc<Self>) {
-        self.close();
+    fn end(&self, _now: Nanos) -> bool {
+        true
     }
 
     fn forked(&self) {
         self.leave_fabrics();
-    }
-
-    fn is_finishing(&self) -> bool {
-        false
     }
 }

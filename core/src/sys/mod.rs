@@ -19,3 +19,4 @@ pub mod slab;
 pub mod small_file;
 pub mod sockopt;
 pub mod stderr;
+pub mod threads;

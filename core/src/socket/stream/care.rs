@@ -2,7 +2,7 @@
 
 use core::{sync::atomic::Ordering, time::Duration};
 
-use super::{Engine, Phase, State, Stream};
+use super::{CLOSE_TIME, Engine, Phase, State, Stream};
 use crate::{
     error::Errno,
     log_debug,
@@ -132,6 +132,25 @@ impl Stream {
             (Phase::Connecting, None, deadline) => Care::Until(deadline),
             _ => Care::Release,
         }
+    }
+
+    /// The process ends: as close does it, and the kernel for TCP, whose only option that counts then is a linger time of 0. Everything
+    /// stays where it is, since to give memory back may not be possible here. True: nothing more is to be done.
+    pub(super) fn end_now(&self, state: &mut State, now: Nanos) -> bool {
+        if state.phase == Phase::Up {
+            state.deadline = Some(now.saturating_add(CLOSE_TIME));
+            match state.engine.as_mut() {
+                Some(engine) if !self.resets.load(Ordering::Relaxed) => engine.disconnect(),
+                _ => state.deadline = Some(now),
+            }
+            self.set_phase(state, Phase::Closing);
+        }
+        if state.phase == Phase::Closing
+            && let (Care::Forget, engine) = self.care_closing(state, now)
+        {
+            state.engine = engine;
+        }
+        state.phase != Phase::Closing
     }
 
     /// A turn of the service for a stream that is being closed.

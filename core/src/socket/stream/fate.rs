@@ -10,7 +10,7 @@ use crate::{
     log_info, log_trace,
     service::{Care, Handler},
     socket::{account, connect, engine::Engine, wait::Interest},
-    sys::clock::Nanos,
+    sys::{clock::Nanos, inside},
 };
 
 /// How long a peer has on iWARP to send its first message, which every rsockets library does at once, in nanoseconds.
@@ -259,13 +259,9 @@ impl Handler for Stream {
         (fd >= 0 && watched).then_some(fd)
     }
 
-    fn finish(self: Arc<Self>) {
-        if self.phase() == Phase::Up {
-            self.close(None, false);
-        }
-    }
-
-    fn is_finishing(&self) -> bool {
-        self.phase() == Phase::Closing
+    fn end(&self, now: Nanos) -> bool {
+        // Waits for no lock: see `sys::lock`.
+        let _hurry = inside::hurry();
+        self.state.lock().is_ok_and(|mut state| self.end_now(&mut state, now))
     }
 }
