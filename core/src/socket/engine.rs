@@ -339,7 +339,7 @@ impl Engine {
         self.note_fault(fault);
         // Not by `reset`: for the protocol machine the connection is over already.
         self.error.get_or_insert(Errno::CONNRESET);
-        self.end();
+        self.end_in_disorder();
         Interest::all()
     }
 
@@ -371,7 +371,7 @@ impl Engine {
             self.error = Some(errno);
         }
         self.connection.broken();
-        self.end();
+        self.end_in_disorder();
     }
 
     /// The connection manager says that the connection is over: what arrived before stays readable, then comes end of file.
@@ -389,6 +389,10 @@ impl Engine {
     /// The connection is over. A peer that said nothing before has reset it, or was killed: what it sent may not be all that it
     /// wanted to send, which is worth an error (tcp(7): ECONNRESET).
     fn gone(&mut self) {
+        if self.is_open() && self.endpoint.peer_has_closed() {
+            self.connection.peer_disconnects();
+            return;
+        }
         if self.is_open() && self.connection.state().peer_may_send() && self.error.is_none() {
             self.error = Some(Errno::CONNRESET);
         }
@@ -420,6 +424,19 @@ impl Engine {
             self.disconnected = true;
             self.endpoint.disconnect();
         }
+    }
+
+    /// As [`Engine::end`]: the peer is to see a reset, where it can.
+    pub fn end_in_disorder(&mut self) {
+        if !self.disconnected {
+            self.disconnected = true;
+            self.endpoint.reset();
+        }
+    }
+
+    /// After [`Engine::disconnect`]: whether all that was sent is known to have arrived, or to be where it arrives whatever happens here.
+    pub fn is_delivered(&self) -> bool {
+        self.connection.all_sent() || (self.connection.all_posted() && self.endpoint.has_delivered())
     }
 
     #[inline]

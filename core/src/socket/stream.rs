@@ -178,7 +178,8 @@ impl Stream {
             user_timeout: AtomicU64::new(0),
             receive_low: AtomicU32::new(1),
             handshake: AtomicU64::new(service.now()),
-            resets: AtomicBool::new(false),
+            // As TCP: who was never accepted is reset.
+            resets: AtomicBool::new(phase == Phase::Accepting),
             given_up: AtomicU64::new(0),
         }
     }

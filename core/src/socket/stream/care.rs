@@ -162,11 +162,11 @@ impl Stream {
                 engine.clear_events();
                 engine.pump();
                 engine.speak(now);
-                if !engine.connection().all_sent() {
+                if !engine.is_delivered() {
                     engine.arm();
                     engine.pump();
                 }
-                let sent = engine.connection().all_sent();
+                let sent = engine.is_delivered();
                 if sent && engine.needs_farewell() {
                     state.farewell.get_or_insert(now.saturating_add(FAREWELL));
                     engine.arm();
@@ -179,8 +179,11 @@ impl Stream {
             let first_word = state.engine.as_ref().and_then(Engine::listens_until);
             return (Care::Until(clock::earlier(clock::earlier(Some(deadline), first_word), state.farewell)), None);
         }
-        if let Some(engine) = state.engine.as_mut() {
-            engine.end();
+        match state.engine.as_mut() {
+            // Nobody has asked for an orderly end.
+            Some(engine) if engine.is_open() => engine.end_in_disorder(),
+            Some(engine) => engine.end(),
+            None => {}
         }
         self.set_phase(state, Phase::Closed);
         self.event_fd.store(-1, Ordering::Release);
