@@ -2,7 +2,8 @@
  * SO_LINGER says (socket(7): at exit "it always lingers in the background"); it gets all of it when it goes on. Also where it was killed.
  * Case B36.
  *
- * exit_stopped ADDRESS; it runs both ends itself: exit_stopped ADDRESS take, and exit_stopped ADDRESS CASE PORT */
+ * exit_stopped ADDRESS [SIGNALS], 0: only where the process ends itself. It runs both ends itself: exit_stopped ADDRESS take 0 0, and
+ * exit_stopped ADDRESS CASE PORT */
 #include "common.h"
 
 #include <spawn.h>
@@ -125,7 +126,7 @@ static void over(struct end *end) { close(end->tell), close(end->hear); }
 
 static void watch(size_t which) {
 	char *address = program_argc > 1 ? program_argv[1] : "127.0.0.1", number[16], port[16];
-	struct end taker = begin_end((char *[]){program_argv[0], address, "take", NULL});
+	struct end taker = begin_end((char *[]){program_argv[0], address, "take", "0", "0", NULL});
 	snprintf(number, sizeof number, "%zu", which);
 	snprintf(port, sizeof port, "%d", (int)hears(&taker));
 	struct end leaver = begin_end((char *[]){program_argv[0], address, number, port, NULL});
@@ -157,9 +158,11 @@ static void watch(size_t which) {
 
 int main(int argc, char **argv) {
 	begin(argc, argv);
-	if (argc == 3) return take();
+	if (argc == 5) return take();
 	if (argc == 4) return leave((size_t)argument(1, 0));
-	for (size_t which = 0; which < COUNT(cases); which++) watch(which);
+	bool with_signals = argument(1, 1);
+	for (size_t which = 0; which < COUNT(cases); which++)
+		if (with_signals || (cases[which].way != KILL && cases[which].way != CLOSE_TERM)) watch(which);
 	/* so that this process has a connection too */
 	struct pair both = new_pair();
 	send_all(both.client, "0123456789", 10);

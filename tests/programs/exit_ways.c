@@ -2,7 +2,8 @@
  * the program's: exit(3), _exit(2), quick_exit(3), pthread_exit(3), raw system calls, signals; exit handlers and destructors may still send.
  * Cases B36, B48.
  *
- * exit_ways ADDRESS; for the end that leaves it runs itself: exit_ways ADDRESS PORT WAY BYTES */
+ * exit_ways ADDRESS [BYTES [SIGNALS]]: BYTES instead of two sizes; SIGNALS 0: only where the process ends itself. For the end that leaves it
+ * runs itself: exit_ways ADDRESS PORT WAY BYTES */
 // needs: exit_plugin
 #include "common.h"
 
@@ -130,35 +131,36 @@ static const struct {
 	void (*leave)(void);
 	const char *more; /* what comes behind the pattern */
 	bool before;	  /* handlers are there before the first socket */
+	bool killed;
 } ways[] = {
-    {"return", way_return, "", false},
-    {"exit", way_exit, "", false},
-    {"_exit", way_underscore, "", false},
-    {"_Exit", way_capital, "", false},
-    {"quick_exit", way_quick, "", false},
-    {"exit_group", way_group, "", false},
-    {"the only thread's exit", way_raw_thread, "", false},
-    {"_exit in a thread", way_in_thread, "", false},
-    {"pthread_exit", way_pthread_exit, "", false},
-    {"pthread_exit, a thread returns later", way_main_first, "thread ", false},
-    {"pthread_exit, a thread too later", way_main_first_2, "thread ", false},
-    {"pthread_exit, a thread calls exit later", way_main_first_exit, "", false},
-    {"_exit in a signal handler", way_handler_raw, "", false},
-    {"exit in a signal handler", way_handler_exit, "", false},
-    {"handlers that send", way_at_exit, "first last ", true},
-    {"quick handlers that send", way_at_quick_exit, "first last ", true},
-    {"a destructor that sends", way_plugin, "destructor ", false},
-    {"SIGKILL", way_kill, "", false},
-    {"SIGTERM", way_term, "", false},
-    {"abort", way_abort, "", false},
-    {"a crash", way_crash, "", false},
-    {"close, SIGKILL", way_close_kill, "", false},
-    {"close, SIGTERM", way_close_term, "", false},
-    {"close, _exit", way_close_raw, "", false},
-    {"shutdown, SIGKILL", way_shut_kill, "", false},
-    {"a fork that calls _exit", way_fork_raw, "parent ", false},
-    {"a fork that calls exit", way_fork_exit, "parent ", false},
-    {"a vfork that calls _exit", way_vfork, "parent ", false},
+    {"return", way_return, "", false, false},
+    {"exit", way_exit, "", false, false},
+    {"_exit", way_underscore, "", false, false},
+    {"_Exit", way_capital, "", false, false},
+    {"quick_exit", way_quick, "", false, false},
+    {"exit_group", way_group, "", false, false},
+    {"the only thread's exit", way_raw_thread, "", false, false},
+    {"_exit in a thread", way_in_thread, "", false, false},
+    {"pthread_exit", way_pthread_exit, "", false, false},
+    {"pthread_exit, a thread returns later", way_main_first, "thread ", false, false},
+    {"pthread_exit, a thread too later", way_main_first_2, "thread ", false, false},
+    {"pthread_exit, a thread calls exit later", way_main_first_exit, "", false, false},
+    {"_exit in a signal handler", way_handler_raw, "", false, false},
+    {"exit in a signal handler", way_handler_exit, "", false, false},
+    {"handlers that send", way_at_exit, "first last ", true, false},
+    {"quick handlers that send", way_at_quick_exit, "first last ", true, false},
+    {"a destructor that sends", way_plugin, "destructor ", false, false},
+    {"SIGKILL", way_kill, "", false, true},
+    {"SIGTERM", way_term, "", false, true},
+    {"abort", way_abort, "", false, true},
+    {"a crash", way_crash, "", false, true},
+    {"close, SIGKILL", way_close_kill, "", false, true},
+    {"close, SIGTERM", way_close_term, "", false, true},
+    {"close, _exit", way_close_raw, "", false, false},
+    {"shutdown, SIGKILL", way_shut_kill, "", false, true},
+    {"a fork that calls _exit", way_fork_raw, "parent ", false, false},
+    {"a fork that calls exit", way_fork_exit, "parent ", false, false},
+    {"a vfork that calls _exit", way_vfork, "parent ", false, false},
 };
 
 static int leave(uint16_t port, size_t way, size_t bytes) {
@@ -175,7 +177,7 @@ static int leave(uint16_t port, size_t way, size_t bytes) {
 }
 
 static void watch(const char *program, int listener, size_t way, size_t bytes) {
-	char port[16], number[16], length[16];
+	char port[24], number[24], length[24];
 	struct address name = name_of(listener);
 	snprintf(port, sizeof port, "%d", ntohs(*port_of(&name)));
 	snprintf(number, sizeof number, "%zu", way);
@@ -206,9 +208,12 @@ int main(int argc, char **argv) {
 	begin(argc, argv);
 	if (argc > 4) return leave((uint16_t)argument(1, 0), (size_t)argument(2, 0), (size_t)argument(3, 0));
 	int listener = new_listener(0, 8);
+	size_t bytes = (size_t)argument(1, 0);
+	bool with_signals = argument(2, 1);
 	for (size_t way = 0; way < COUNT(ways); way++) {
-		watch(argv[0], listener, way, SMALL);
-		watch(argv[0], listener, way, LARGE);
+		if (ways[way].killed && !with_signals) continue;
+		watch(argv[0], listener, way, bytes ? bytes : SMALL);
+		if (!bytes) watch(argv[0], listener, way, LARGE);
 	}
 	close(listener);
 	return 0;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::{
     fd,
-    service::Service,
+    service::{Ending, Service},
     socket::runtime::{self, Found},
     stats,
     sys::{
@@ -23,8 +23,9 @@ use crate::{
 
 /// Longest time that the end waits for data to leave, in nanoseconds.
 const EXIT_TIME: Nanos = 3_000_000_000;
-/// The same where a signal handler ends the process that has interrupted the library in the middle of something: the service does it then.
-const BUSY_TIME: Nanos = 300_000_000;
+/// So many looks, one after the other, at what is in use by others: by then it is not used, but held by what a signal handler has
+/// interrupted.
+const HELD_LOOKS: u32 = 100;
 /// How much longer others wait for the end.
 const GRACE: Nanos = 1_000_000_000;
 /// Looks before the thread sleeps in between, and how long.
@@ -44,8 +45,9 @@ pub fn end() {
         return;
     }
     let now = clock::now();
+    // A signal handler has interrupted the library in the middle of something: what is to be done, the service does.
     let busy = inside::is_busy();
-    let most = now.saturating_add(if busy { BUSY_TIME } else { EXIT_TIME });
+    let most = now.saturating_add(EXIT_TIME);
     if let Some(service) = service(most) {
         let until = UNTIL.compare_exchange(0, most, Ordering::AcqRel, Ordering::Acquire).map_or_else(|until| until, |_| most);
         if let Err(ender) = ENDER.compare_exchange(0, inside::thread(), Ordering::AcqRel, Ordering::Acquire)
@@ -56,9 +58,6 @@ pub fn end() {
             return;
         }
         fd::look_at_end();
-        if busy {
-            service.ask_to_end();
-        }
         finish(&service, until, busy);
     }
     if !busy {
@@ -69,25 +68,29 @@ pub fn end() {
 /// The service, if there is one.
 fn service(until: Nanos) -> Option<Arc<Service>> {
     let mut pace = Pace::default();
-    loop {
+    for _ in 0..HELD_LOOKS {
         match runtime::look() {
             Found::Service(service) => return Some(service),
             Found::Nothing => return None,
-            // It is being made, by another thread.
+            // It is being made, or looked at.
             Found::Locked => {}
         }
         if !pace.goes_on(until) {
-            return None;
+            break;
         }
     }
+    None
 }
 
-/// Until all connections have been ended in good order.
+/// Until all connections have been ended in good order, but for those that nobody can end. (What these have sent is with their peers over
+/// shared memory, and with the device over RDMA, which has a moment for it.)
 fn finish(service: &Service, until: Nanos, by_service: bool) {
     let mut pace = Pace::default();
+    let mut held = 0;
     loop {
-        let ended = if by_service { service.has_ended() } else { service.end_all(service.now()) == Some(true) };
-        if ended || !pace.goes_on(until) {
+        let ending = if by_service { service.ask_to_end() } else { service.end_all(service.now()) };
+        held = if ending == Ending::Held { held + 1 } else { 0 };
+        if ending == Ending::Over || held > HELD_LOOKS || !pace.goes_on(until) {
             return;
         }
     }

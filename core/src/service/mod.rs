@@ -5,7 +5,7 @@
 //! only to copy entries in and out; a handler runs without any of them.
 
 use core::{
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     time::Duration,
 };
 use std::{collections::HashMap, sync::Arc};
@@ -34,9 +34,7 @@ const WATCHED: usize = 128;
 /// How often those in care that are not watched are looked at, in nanoseconds.
 const CARE_INTERVAL: Nanos = 20_000_000;
 
-/// What [`Service::ask_to_end`] has come to, and how often it is tried, in nanoseconds.
-const ASKED: u32 = 1;
-const ENDED: u32 = 2;
+/// How often the service looks at what is left at the end of the process, in nanoseconds.
 const END_INTERVAL: Nanos = 1_000_000;
 
 /// How long nothing must have happened before the fabric prepares for what may come. Its steps take some 100 us each, on soft-RoCE
@@ -54,6 +52,18 @@ pub enum Care {
     Forget,
 }
 
+/// How far something is at the end of the process. Of several the greatest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Ending {
+    /// Nothing that was sent is on its way any more.
+    Over = 1,
+    /// It is in use, perhaps by the call that the signal handler has interrupted which ends the process.
+    Held = 2,
+    /// Something is on its way.
+    Waits = 3,
+}
+
 /// A connection or a listener, as the service sees it.
 pub trait Handler: Send + Sync {
     /// Something has happened to it.
@@ -65,9 +75,8 @@ pub trait Handler: Send + Sync {
     /// The descriptor whose readability is worth a turn.
     fn event_fd(&self) -> Option<RawFd>;
 
-    /// The process ends: a turn in the thread that ends it, which waits for no lock, gives nothing back and wakes nobody. True: nothing
-    /// that was sent is still on its way.
-    fn end(&self, now: Nanos) -> bool;
+    /// The process ends: a turn in the thread that ends it, which waits for no lock, gives nothing back and wakes nobody.
+    fn end(&self, now: Nanos) -> Ending;
 
     /// The process has forked: what the child has too and cannot serve is left to the kernel.
     fn forked(&self) {}
@@ -80,8 +89,10 @@ pub struct Service {
     awake: AtomicBool,
     registry: Leaf<HashMap<Token, Arc<dyn Handler>>>,
     care: Leaf<Vec<Token>>,
-    /// The process ends, and the service is to do what is left: 1; it has: 2.
-    ending: AtomicU32,
+    /// The process ends, and the service is to do what is left.
+    asked: AtomicBool,
+    /// How far it is: an [`Ending`], 0 before the first look.
+    ending: AtomicU8,
     next_token: AtomicU64,
     /// See [`Service::run_in_background`].
     running: Leaf<bool>,
@@ -105,7 +116,8 @@ impl Service {
             awake: AtomicBool::new(false),
             registry: Leaf::new(HashMap::new()),
             care: Leaf::new(Vec::new()),
-            ending: AtomicU32::new(0),
+            asked: AtomicBool::new(false),
+            ending: AtomicU8::new(0),
             next_token: AtomicU64::new(1),
             running: Leaf::new(false),
             eventful: AtomicBool::new(true),
@@ -193,30 +205,23 @@ impl Service {
         }
     }
 
-    /// The process ends: all that is known takes a [turn](Handler::end). `None`: the registry is in use, perhaps by a call that the calling
-    /// signal handler has interrupted. (The one place where the registry is held while handlers run: they wait for nothing.)
-    pub fn end_all(&self, now: Nanos) -> Option<bool> {
-        let registry = self.registry.try_lock()?;
-        Some(registry.values().fold(true, |ended, handler| handler.end(now) & ended))
+    /// The process ends: all that is known takes a [turn](Handler::end). The registry may be in use itself. (The one place where it is held
+    /// while handlers run: they wait for nothing.)
+    pub fn end_all(&self, now: Nanos) -> Ending {
+        let Some(registry) = self.registry.try_lock() else { return Ending::Held };
+        registry.values().map(|handler| handler.end(now)).max().unwrap_or(Ending::Over)
     }
 
-    /// The process ends, by a thread that cannot do that itself: the service's does.
-    pub fn ask_to_end(&self) {
-        self.ending.store(ASKED, Ordering::Release);
-        self.nudge();
-    }
-
-    /// Whether that is done.
-    pub fn has_ended(&self) -> bool {
-        self.ending.load(Ordering::Acquire) == ENDED
-    }
-
-    /// Gives the time of the next turn, where something is left.
-    fn end(&self, now: Nanos) -> Option<Nanos> {
-        if self.end_all(now) == Some(true) {
-            self.ending.store(ENDED, Ordering::Release);
+    /// The same, by a thread that cannot do it: the service's does. Gives how far it is.
+    pub fn ask_to_end(&self) -> Ending {
+        if !self.asked.swap(true, Ordering::AcqRel) {
+            self.nudge();
         }
-        Some(now.saturating_add(END_INTERVAL))
+        match self.ending.load(Ordering::Acquire) {
+            ending if ending == Ending::Over as u8 => Ending::Over,
+            ending if ending == Ending::Waits as u8 => Ending::Waits,
+            _ => Ending::Held,
+        }
     }
 
     fn nudge(&self) {
@@ -275,8 +280,9 @@ impl Service {
         loop {
             let now = clock::now();
             let mut next = if self.eventful.swap(false, Ordering::Relaxed) { self.turn(now) } else { self.care_for_all(now) };
-            if self.ending.load(Ordering::Acquire) == ASKED {
-                next = clock::earlier(next, self.end(now));
+            if self.asked.load(Ordering::Acquire) {
+                self.ending.store(self.end_all(now) as u8, Ordering::Release);
+                next = clock::earlier(next, Some(now.saturating_add(END_INTERVAL)));
             }
             self.rest(next);
         }

@@ -30,8 +30,8 @@ impl Handler for Asks {
         None
     }
 
-    fn end(&self, _: Nanos) -> bool {
-        true
+    fn end(&self, _: Nanos) -> Ending {
+        Ending::Over
     }
 }
 
@@ -75,8 +75,8 @@ impl Handler for Counts {
         None
     }
 
-    fn end(&self, _: Nanos) -> bool {
-        true
+    fn end(&self, _: Nanos) -> Ending {
+        Ending::Over
     }
 }
 

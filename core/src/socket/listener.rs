@@ -21,7 +21,7 @@ use super::{
 use crate::{
     fabric::{Event, Listening, Token},
     log_debug,
-    service::{Care, Handler, Service},
+    service::{Care, Ending, Handler, Service},
     stats::{self, Counter},
     sys::{
         clock::Nanos,
@@ -281,8 +281,8 @@ impl Handler for Listener {
         None
     }
 
-    fn end(&self, _now: Nanos) -> bool {
-        true
+    fn end(&self, _now: Nanos) -> Ending {
+        Ending::Over
     }
 
     fn forked(&self) {

@@ -370,7 +370,7 @@ impl Stream {
         self.pump(&mut state);
         let Some(engine) = state.engine.as_mut() else { return Err(Errno::NOTCONN) };
         // TCP: shutdown is possible until both directions are over; after the peer's close this one may still be ended.
-        if engine.is_over() || (!engine.is_open() && engine.write_shut()) {
+        if engine.is_over() || (engine.connection().peer_disconnected() && engine.write_shut()) {
             return Err(Errno::NOTCONN);
         }
         if read {

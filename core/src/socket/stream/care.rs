@@ -6,7 +6,7 @@ use super::{CLOSE_TIME, Engine, Phase, State, Stream};
 use crate::{
     error::Errno,
     log_debug,
-    service::Care,
+    service::{Care, Ending},
     socket::wait::Interest,
     sys::clock::{self, Nanos},
 };
@@ -135,8 +135,8 @@ impl Stream {
     }
 
     /// The process ends: as close does it, and the kernel for TCP, whose only option that counts then is a linger time of 0. Everything
-    /// stays where it is, since to give memory back may not be possible here. True: nothing more is to be done.
-    pub(super) fn end_now(&self, state: &mut State, now: Nanos) -> bool {
+    /// stays where it is, since to give memory back may not be possible here.
+    pub(super) fn end_now(&self, state: &mut State, now: Nanos) -> Ending {
         if state.phase == Phase::Up {
             state.deadline = Some(now.saturating_add(CLOSE_TIME));
             match state.engine.as_mut() {
@@ -150,7 +150,7 @@ impl Stream {
         {
             state.engine = engine;
         }
-        state.phase != Phase::Closing
+        if state.phase == Phase::Closing { Ending::Waits } else { Ending::Over }
     }
 
     /// A turn of the service for a stream that is being closed.

@@ -8,9 +8,9 @@ use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, Endpoint, Event, FabricKind},
     log_info, log_trace,
-    service::{Care, Handler},
+    service::{Care, Ending, Handler},
     socket::{account, connect, engine::Engine, wait::Interest},
-    sys::{clock::Nanos, inside},
+    sys::{clock::Nanos, inside, lock::Reentered},
 };
 
 /// How long a peer has on iWARP to send its first message, which every rsockets library does at once, in nanoseconds.
@@ -259,9 +259,12 @@ impl Handler for Stream {
         (fd >= 0 && watched).then_some(fd)
     }
 
-    fn end(&self, now: Nanos) -> bool {
+    fn end(&self, now: Nanos) -> Ending {
         // Waits for no lock: see `sys::lock`.
         let _hurry = inside::hurry();
-        self.state.lock().is_ok_and(|mut state| self.end_now(&mut state, now))
+        match self.state.lock() {
+            Ok(mut state) => self.end_now(&mut state, now),
+            Err(Reentered) => Ending::Held,
+        }
     }
 }
