@@ -57,7 +57,7 @@ fn linger_means_at_the_end_what_it_means_to_the_kernel() {
 
 #[test]
 fn a_signal_handler_may_end_the_process_at_any_moment() {
-    same("exit_handler", &["60"], 100_000);
+    same("exit_handler", &["30"], 50_000);
 }
 
 #[test]
