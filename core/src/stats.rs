@@ -141,11 +141,12 @@ pub fn prepare() {
 pub fn dump_if_asked() {
     // The process, not a flag: a vfork child that exits shares the memory of its parent.
     static DONE: AtomicI32 = AtomicI32::new(0);
-    prepare();
-    // Nothing was ever counted: a program without sockets, as most under an exported preload are.
+    // Nothing was ever counted: a program without sockets, as most under an exported preload are. (And no environment is looked into in a
+    // signal handler that ends it.)
     if Counter::ALL.iter().all(|counter| get(*counter) == 0) {
         return;
     }
+    prepare();
     let Some(Some(name)) = ASKED.get() else { return };
     let process = rustix::process::getpid().as_raw_nonzero().get();
     if DONE.swap(process, Ordering::Relaxed) == process {

@@ -2,18 +2,15 @@
 
 use rustix::fd::{IntoRawFd, RawFd};
 
-use super::{Route, ours};
+use super::{Route, exit, ours};
 use crate::{
     config,
     error::Errno,
     fd::{self, Shared},
     socket::{runtime, wait},
     stats,
-    sys::{clock, descriptor, own},
+    sys::{descriptor, own},
 };
-
-/// Longest time that exit waits for data to leave, in nanoseconds.
-const EXIT_TIME: u64 = 3_000_000_000;
 
 /// Whether the number belongs to an rsocket: one atomic load, safe anywhere (DESIGN: D5).
 #[inline(always)]
@@ -49,6 +46,10 @@ pub fn is_any_left() -> bool {
 /// Closes what signal handlers have left open.
 pub fn finish_left() {
     fd::finish_left();
+    if exit::is_ending() {
+        fd::look_at_end();
+        exit::wait_for_end();
+    }
 }
 
 /// What a duplicate of this number is one of, unless the kernel alone has it.
@@ -117,19 +118,6 @@ pub fn set_nonblocking(fd: RawFd, on: bool) -> Route<()> {
     Route::Kernel
 }
 
-/// Waits, a bounded time, until what was handed to send has reached the peers: for exit.
-pub fn flush_at_exit() {
-    if let Some(service) = runtime::running()
-        && !service.is_current_thread()
-    {
-        for handler in service.everything() {
-            handler.finish();
-        }
-        service.wait_forgotten(clock::now().saturating_add(EXIT_TIME), |handler| handler.is_finishing());
-    }
-    stats::dump_if_asked();
-}
-
 /// Before fork: what TCP has made and the program has not used yet stays with TCP, since the child may be the one to use it.
 pub fn before_fork() {
     if let Some(service) = runtime::running() {
@@ -151,5 +139,6 @@ pub fn after_fork_in_child() {
     own::forget_all();
     runtime::forget_in_child();
     wait::forget_idle();
+    exit::after_fork_in_child();
     stats::reset();
 }

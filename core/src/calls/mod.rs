@@ -9,6 +9,7 @@ pub mod adopt;
 mod deferred;
 pub mod descriptor;
 pub mod epoll;
+pub mod exit;
 pub mod io;
 pub mod option;
 pub mod poll;

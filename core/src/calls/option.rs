@@ -163,7 +163,12 @@ fn note(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) {
         }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => options.set_receive_timeout(time(value)),
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => options.set_send_timeout(time(value)),
-        (libc::SOL_SOCKET, libc::SO_LINGER) => options.set_linger(linger(value)),
+        (libc::SOL_SOCKET, libc::SO_LINGER) => {
+            options.set_linger(linger(value));
+            if let Some(stream) = socket.stream() {
+                stream.set_resets(options.linger());
+            }
+        }
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE)
         | (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT) => {
             set_patience(socket, level, name, integer(value).unwrap_or(0))

@@ -1,9 +1,16 @@
 //! What the library hangs onto the process: fork and exit.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::{
+    ffi::{c_int, c_void},
+    ptr::null_mut,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use std::sync::OnceLock;
 
-use crate::{calls::descriptor, sys::owner};
+use crate::{
+    calls::{descriptor, exit},
+    sys::{owner, threads},
+};
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
@@ -13,8 +20,11 @@ pub fn register() {
         return;
     }
     owner::claim();
+    threads::prepare();
     // SAFETY: the handlers are functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    // SAFETY: the handler is a function of this library, which is never unloaded, and belongs to no library.
+    unsafe { __cxa_at_quick_exit(at_quick_exit, null_mut()) };
 }
 
 unsafe extern "C" fn before() {
@@ -31,25 +41,56 @@ unsafe extern "C" fn in_child() {
     descriptor::after_fork_in_child();
 }
 
-/// After main has returned or exit was called, and the program's own exit handlers have run: they may still send.
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static AT_EXIT: extern "C" fn() = at_exit;
-
 /// What is done first at exit.
 static FIRST: OnceLock<fn()> = OnceLock::new();
+/// The end comes behind all exit handlers and destructors.
+static LAST: AtomicBool = AtomicBool::new(false);
 
 /// Before connections are closed at exit, this is done: what the program has left to its C library to write.
 pub fn before_exit(first: fn()) {
     let _ = FIRST.set(first);
 }
 
+/// Exit handlers run in the reverse order of their registration (exit(3)), and the destructors of libraries are one of them, which is
+/// registered when the program starts. So what is registered before that is the last: others may still send. To be called by constructors
+/// of a library that is there from the start.
+pub fn end_last() {
+    // SAFETY: the handler is a function of this library, which is never unloaded; it needs no argument, and belongs to no library.
+    let registered = unsafe { __cxa_atexit(at_exit_last, null_mut(), null_mut()) };
+    LAST.store(registered == 0, Ordering::Relaxed);
+}
+
+/// After main has returned or exit was called, and the program's own exit handlers have run.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;
+
 extern "C" fn at_exit() {
+    if !LAST.load(Ordering::Relaxed) {
+        end_of_process();
+    }
+}
+
+unsafe extern "C" fn at_exit_last(_: *mut c_void) {
+    end_of_process();
+}
+
+/// quick_exit(3), after the program's own handlers.
+unsafe extern "C" fn at_quick_exit(_: *mut c_void) {
+    exit::end();
+}
+
+fn end_of_process() {
     // A vfork child that calls exit leaves its parent's data alone.
     if owner::is_current() {
         if let Some(first) = FIRST.get() {
             first();
         }
-        descriptor::flush_at_exit();
+        exit::end();
     }
+}
+
+unsafe extern "C" {
+    fn __cxa_atexit(handler: unsafe extern "C" fn(*mut c_void), argument: *mut c_void, library: *mut c_void) -> c_int;
+    fn __cxa_at_quick_exit(handler: unsafe extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
 }

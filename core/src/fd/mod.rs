@@ -209,6 +209,11 @@ pub fn is_any_left() -> bool {
     ANY_LEFT.load(Ordering::Relaxed)
 }
 
+/// Whoever calls from now on is to look whether the process [ends](crate::calls::exit).
+pub fn look_at_end() {
+    ANY_LEFT.store(true, Ordering::Release);
+}
+
 /// Closes what was [left](leave).
 #[cold]
 pub fn finish_left() {

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     fabric::{Event, Listening, Token},
     log_debug,
-    service::{Care, Handler, Service},
+    service::{Care, Ending, Handler, Service},
     stats::{self, Counter},
     sys::{
         clock::Nanos,
@@ -333,15 +333,11 @@ impl Handler for Listener {
         None
     }
 
-    fn finish(self: Arc<Self>) {
-        self.close();
+    fn end(&self, _now: Nanos) -> Ending {
+        Ending::Over
     }
 
     fn forked(&self) {
         self.leave_fabrics();
-    }
-
-    fn is_finishing(&self) -> bool {
-        false
     }
 }

@@ -74,6 +74,25 @@ pub fn running() -> Option<Arc<Service>> {
     }
 }
 
+/// What [`look`] has found.
+pub enum Found {
+    /// The service.
+    Service(Arc<Service>),
+    /// There is none.
+    Nothing,
+    /// That cannot be said now.
+    Locked,
+}
+
+/// As [`running`], without waiting.
+pub fn look() -> Found {
+    match RUNTIME.try_lock().as_deref() {
+        Some(Runtime::Up(service)) => Found::Service(Arc::clone(service)),
+        Some(Runtime::Unknown | Runtime::Absent(..)) => Found::Nothing,
+        None => Found::Locked,
+    }
+}
+
 fn open() -> core::result::Result<Arc<Service>, ConnectFailure> {
     let _inside = inside::enter_uncancelled();
     Service::new(Fabrics::open(config::get().fabrics)?).map_err(ConnectFailure::Limit)

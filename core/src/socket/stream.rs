@@ -134,6 +134,8 @@ pub struct Stream {
     receive_low: AtomicU32,
     /// When the request to connect went out, then how long the answer took, in nanoseconds.
     handshake: AtomicU64,
+    /// SO_LINGER with a time of 0: the end of the process resets the connection.
+    resets: AtomicBool,
     /// Closed where that could not be done: 1 more than the nanoseconds that it may take, 0 if it was not.
     given_up: AtomicU64,
 }
@@ -181,6 +183,8 @@ impl Stream {
             user_timeout: AtomicU64::new(0),
             receive_low: AtomicU32::new(1),
             handshake: AtomicU64::new(service.now()),
+            // As TCP: who was never accepted is reset.
+            resets: AtomicBool::new(phase == Phase::Accepting),
             given_up: AtomicU64::new(0),
         }
     }
@@ -375,7 +379,7 @@ impl Stream {
         self.pump(&mut state);
         let Some(engine) = state.engine.as_mut() else { return Err(Errno::NOTCONN) };
         // TCP: shutdown is possible until both directions are over; after the peer's close this one may still be ended.
-        if engine.is_over() || (!engine.is_open() && engine.write_shut()) {
+        if engine.is_over() || (engine.connection().peer_disconnected() && engine.write_shut()) {
             return Err(Errno::NOTCONN);
         }
         if read {
@@ -393,10 +397,16 @@ impl Stream {
     /// Takes over what the options say, before the program has the stream.
     pub fn adopt(&self, options: &Options) {
         self.set_receive_low(options.receive_low());
+        self.set_resets(options.linger());
         let patience = options.patience();
         if patience.keep_alive.is_some() || patience.user.is_some() {
             self.set_patience(patience);
         }
+    }
+
+    /// SO_LINGER, for the end of the process.
+    pub fn set_resets(&self, linger: Option<Duration>) {
+        self.resets.store(linger.is_some_and(|linger| linger.is_zero()), Ordering::Relaxed);
     }
 
     /// SO_RCVLOWAT: how many bytes a read waits for, and poll tells of.

@@ -20,3 +20,4 @@ pub mod slab;
 pub mod small_file;
 pub mod sockopt;
 pub mod stderr;
+pub mod threads;

@@ -4,6 +4,7 @@ pub(crate) mod creator;
 pub(crate) mod descriptor;
 pub(crate) mod epoll;
 pub(crate) mod exec;
+pub(crate) mod exit;
 pub(crate) mod io;
 pub(crate) mod option;
 pub(crate) mod poll;

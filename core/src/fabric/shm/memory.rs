@@ -5,7 +5,7 @@
 //! | 0 | `armed`: how the owner wants to be woken at the next message (bit 0: the bell, bit 1: this word) | owner, taken back by the peer |
 //! | 4 | `starved`: the peer waits for receives to be posted | peer, taken back by the owner |
 //! | 8 | `answered`: the peer's answer is on its way | peer |
-//! | 12 | `ended`: the peer has ended the connection, and puts nothing more into the ring | peer |
+//! | 12 | `ended`: the peer has ended the connection, and puts nothing more into the ring: 1, or 2 for a reset | peer |
 //! | 64 | `posted`: how many receives the owner has posted, modulo 2^32 | owner |
 //! | 68 | the processor on which the owner has last waited, and 1; 0: it has not | owner |
 //! | 128 | ring of messages, 8 bytes each: its number, modulo 2^32, above the message | peer |
@@ -44,6 +44,9 @@ const WORD: u32 = 2;
 const STARVED: usize = 4;
 const ANSWERED: usize = 8;
 const ENDED: usize = 12;
+/// What `ended` says.
+const ORDERLY: u32 = 1;
+const RESET: u32 = 2;
 const POSTED: usize = 64;
 const PROCESSOR: usize = 68;
 const RING: usize = 128;
@@ -212,14 +215,19 @@ impl Memory {
     }
 
     /// Peer: has ended the connection. The channel says so too, but to a thread that has to wake first.
-    pub(super) fn end(&self) {
-        self.word(ENDED).store(1, Ordering::Release);
+    pub(super) fn end(&self, orderly: bool) {
+        self.word(ENDED).store(if orderly { ORDERLY } else { RESET }, Ordering::Release);
     }
 
     /// Owner: whether the peer has. If so, all that it has put into the ring can be seen.
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
         self.word(ENDED).load(Ordering::Acquire) != 0
+    }
+
+    /// Owner: whether it has, and in disorder.
+    pub(super) fn is_reset(&self) -> bool {
+        self.word(ENDED).load(Ordering::Acquire) == RESET
     }
 
     #[inline(always)]

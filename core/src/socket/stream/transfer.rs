@@ -124,7 +124,7 @@ impl Stream {
         }
         // An error that comes after a part was taken is left for the next call, as with TCP.
         if done == 0
-            && let Some(error) = engine.take_error()
+            && let Some(error) = engine.take_read_error()
         {
             return Err(error);
         }
