@@ -42,6 +42,13 @@ fn what_a_child_closes_stays_the_parents() {
     assert_counted(&ended, "bytes_sent_shm", 20 * 40_000);
 }
 
+#[test]
+fn peers_see_the_end_of_a_server_whose_child_lives_on() {
+    let ended = Program::test(&Scratch::new(), "orphan", "process_orphan", &[ADDRESS]).preloaded().run(LIMIT);
+    assert_eq!(ended.ok(), "answers: 1\nthe end: yes\nserver: ended by signal 9\n", "{}", ended.report());
+    assert_counted(&ended, "connected_shm", 1);
+}
+
 /// What a child's calls on a connection of its parent's give: not to be compared with the kernel, where both have the connection.
 const LOST: &str = "\
 read: -1 ECONNRESET

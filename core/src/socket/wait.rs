@@ -92,6 +92,12 @@ fn idle() -> LeafGuard<'static, Vec<Arc<Waiter>>> {
     IDLE.lock()
 }
 
+/// Closes all idle waiters.
+#[cfg(test)]
+pub(crate) fn close_idle() {
+    idle().clear();
+}
+
 /// In a forked child: all waiters are the parent's, and their descriptors closed.
 pub fn renew(forked: &Forked) {
     IDLE.renew(forked, Vec::new());
