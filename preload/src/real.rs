@@ -61,6 +61,8 @@ symbols! {
     memfd_create inotify_init inotify_init1
     // exit
     _exit _Exit
+    // process
+    _Fork
     // system_call
     syscall
 }

@@ -10,6 +10,7 @@ mod deferred;
 pub mod descriptor;
 pub mod epoll;
 pub mod exit;
+mod inherited;
 pub mod io;
 pub mod option;
 pub mod poll;

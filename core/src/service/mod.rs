@@ -4,6 +4,10 @@
 //! It owns the registry of connections by [`Token`]. Locks: the registry and the list of those in care are leaf locks, held
 //! only to copy entries in and out; a handler runs without any of them.
 
+mod forks;
+
+pub use forks::{inherit, note_fork, tell_parent};
+
 use core::{
     sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     time::Duration,
@@ -81,8 +85,11 @@ pub trait Handler: Send + Sync {
     /// The process is about to fork: what the child may be the one to use is not touched any more.
     fn before_fork(self: Arc<Self>) {}
 
-    /// The process has forked: what the child has too and cannot serve is left to the kernel.
-    fn forked(&self) {}
+    /// The process has forked, and [`Handler::forked`] will follow. Neither waits nor allocates.
+    fn pause(&self, _child_serves: bool) {}
+
+    /// The process has forked: what a child has too, and may serve, is left to the kernel. `child_serves`: one does.
+    fn forked(&self, _child_serves: bool) {}
 }
 
 /// The service over one fabric.
@@ -281,6 +288,7 @@ impl Service {
     fn run(self: Arc<Self>) {
         inside::enter_for_ever();
         loop {
+            self.see_to_forks();
             let now = clock::now();
             let mut next = if self.eventful.swap(false, Ordering::Relaxed) { self.turn(now) } else { self.care_for_all(now) };
             if self.asked.load(Ordering::Acquire) {
@@ -340,7 +348,7 @@ impl Service {
         // Drained first: a nudge after the flag is back must leave its signal. And a signal that comes later than its flag
         // was seen is drained when it is seen.
         if self.awake.load(Ordering::Acquire) || set.first().is_some_and(|wake| wake.revents != 0) {
-            descriptor::drain(&self.wake);
+            self.awoken();
             self.awake.swap(false, Ordering::AcqRel);
         }
         found != Ok(0)

@@ -12,6 +12,7 @@ pub mod kernel;
 pub mod lock;
 pub mod memory;
 pub mod neighbour;
+pub mod once;
 pub mod own;
 pub mod owner;
 pub mod ppoll;

@@ -4,7 +4,10 @@ use core::time::Duration;
 use std::time::Instant;
 
 use libc::{c_int, c_long, nfds_t, timespec};
-use rsocket::{calls::exit::is_last_thread, capi::boundary};
+use rsocket::{
+    calls::exit::is_last_thread,
+    capi::{boundary, lifecycle},
+};
 
 use super::{descriptor, epoll, exec, exit, io, option, poll, real, rights, seek, select, socket, splice};
 use crate::guard::{closable, free, fresh, ours, ours_or_own, ours_polled, ours_selected, stranger};
@@ -22,7 +25,16 @@ pub(crate) unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: u
     let result = real!(syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long);
     created(number, b, result);
     rights::came_by(number, b, result);
-    result
+    if forks(number, a) { lifecycle::forked(result) } else { result }
+}
+
+/// Whether the call makes a child with memory and descriptors of its own.
+fn forks(number: c_long, flags: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_fork {
+        return true;
+    }
+    number == libc::SYS_clone && flags & (libc::CLONE_VM | libc::CLONE_FILES) as usize == 0
 }
 
 /// Whether there is an rsocket among the arguments (or may come to be one). What is not goes to the kernel as it came: unlike
