@@ -46,7 +46,6 @@ pub fn is_any_left() -> bool {
 pub fn finish_left() {
     fd::finish_left();
     if exit::is_ending() {
-        fd::look_at_end();
         exit::wait_for_end();
     }
 }
