@@ -42,7 +42,7 @@ fn eight_mebibytes_and_gone() {
 
 #[test]
 fn threads_and_open_sockets_do_not_matter() {
-    same("exit_threads", &[], 9 * 50 * 4);
+    same("exit_threads", &[], 5 * 49 * 4);
 }
 
 #[test]

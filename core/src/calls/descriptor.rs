@@ -54,14 +54,13 @@ pub fn is_any_left() -> bool {
 
 /// There is something for [`finish_left`].
 pub fn leave_something() {
-    fd::look_at_end();
+    fd::leave_something();
 }
 
 /// Closes what signal handlers have left open.
 pub fn finish_left() {
     fd::finish_left();
     if exit::is_ending() {
-        fd::look_at_end();
         exit::wait_for_end();
     }
 }

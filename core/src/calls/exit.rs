@@ -57,7 +57,7 @@ pub fn end() {
             wait_for_end();
             return;
         }
-        fd::look_at_end();
+        fd::look_at_end(true);
         finish(&service, until, busy);
     }
     if !busy {
@@ -139,4 +139,5 @@ pub fn is_last_thread() -> bool {
 pub fn after_fork_in_child() {
     ENDER.store(0, Ordering::Relaxed);
     UNTIL.store(0, Ordering::Relaxed);
+    fd::look_at_end(false);
 }

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::{ANY_LEFT, DESCRIPTIONS, END, FOUND, LEFT, SET, SETS, SLOTS, enter, forget, set_index, slot};
+use super::{DESCRIPTIONS, END, FOUND, LATER, LEFT, SET, SETS, SLOTS, enter, forget, set_index, slot};
 use crate::{
     socket::{Role, Socket},
     sys::owner::Forked,
@@ -106,7 +106,7 @@ pub fn inherit_all(move_later: bool) {
         }
     }
     LEFT.iter().for_each(|place| place.store(0, Ordering::Relaxed));
-    ANY_LEFT.store(false, Ordering::Relaxed);
+    LATER.store(0, Ordering::Relaxed);
 }
 
 /// In a forked child: the tables are free of threads that are not there.

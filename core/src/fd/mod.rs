@@ -6,7 +6,7 @@
 
 pub mod inherited;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::{os::fd::RawFd, sync::Arc};
 
 use crate::{
@@ -45,8 +45,10 @@ static SLOTS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 static END: AtomicU32 = AtomicU32::new(0);
 /// Numbers that were closed where that could not be done: entry and number. 0: nothing.
 static LEFT: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
-/// There may be some.
-static ANY_LEFT: AtomicBool = AtomicBool::new(false);
+/// What calls have to look at when they end: there is something in [`LEFT`], and the process ends.
+static LATER: AtomicU8 = AtomicU8::new(0);
+const ANY_LEFT: u8 = 1;
+const PROCESS_ENDS: u8 = 2;
 static DESCRIPTIONS: Slab<Description> = Slab::new();
 static SETS: Slab<SetDescription> = Slab::new();
 
@@ -201,25 +203,34 @@ pub fn leave(fd: RawFd) {
     let Some(slot) = slot(fd) else { return };
     let entry = u64::from(slot.swap(0, Ordering::AcqRel)) << 32 | u64::from(fd as u32);
     if LEFT.iter().any(|place| place.compare_exchange(0, entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()) {
-        ANY_LEFT.store(true, Ordering::Release);
+        LATER.fetch_or(ANY_LEFT, Ordering::Release);
     }
 }
 
 /// Whether there is something for [`finish_left`].
 #[inline(always)]
 pub fn is_any_left() -> bool {
-    ANY_LEFT.load(Ordering::Relaxed)
+    LATER.load(Ordering::Relaxed) != 0
 }
 
-/// Whoever calls from now on is to look whether the process [ends](crate::calls::exit), or a child's locks are to be renewed.
-pub fn look_at_end() {
-    ANY_LEFT.store(true, Ordering::Release);
+/// Whoever calls from now on is to look whether the process [ends](crate::calls::exit).
+pub fn look_at_end(ends: bool) {
+    if ends {
+        LATER.fetch_or(PROCESS_ENDS, Ordering::AcqRel);
+    } else {
+        LATER.fetch_and(!PROCESS_ENDS, Ordering::AcqRel);
+    }
+}
+
+/// [`is_any_left`] says so, until it is seen to.
+pub fn leave_something() {
+    LATER.fetch_or(ANY_LEFT, Ordering::Release);
 }
 
 /// Closes what was [left](leave).
 #[cold]
 pub fn finish_left() {
-    ANY_LEFT.store(false, Ordering::Release);
+    LATER.fetch_and(!ANY_LEFT, Ordering::AcqRel);
     for place in &LEFT {
         let entry = place.swap(0, Ordering::AcqRel);
         if let Some(last) = give_up((entry >> 32) as u32, entry as u32 as RawFd) {
