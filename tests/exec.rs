@@ -85,6 +85,25 @@ fn whoever_accepts_has_the_clients() {
     assert_eq!((of("accepted_shm"), of("accepted_kernel")), (3, 0), "{}", server.report());
 }
 
+/// Two that sleep in accept of a listener that blocks: one of them alone has clients over shared memory, and may have to sleep in the kernel.
+#[test]
+fn clients_of_either_kind_are_answered_by_either_worker() {
+    const CLIENTS: &str = "60";
+    let (scratch, port) = (Scratch::new(), free_port());
+    let server = listener(&scratch, "hold", port, &["2", "0"]).start();
+    server.wait_until("two workers", |server| server.output().matches("ready\n").count() == 2);
+    let port = port.to_string();
+    let asks = |name: String| Program::test(&scratch, &name, "exec_server", &["ask", ADDRESS, &port, CLIENTS]);
+    let plain: Vec<_> = (0..3).map(|at| asks(format!("plain{at}")).start()).collect();
+    let preloaded: Vec<_> = (0..2).map(|at| asks(format!("preloaded{at}")).preloaded().start()).collect();
+    for client in plain.into_iter().chain(preloaded) {
+        let ended = client.wait(LIMIT);
+        assert_eq!(ended.ok(), format!("{CLIENTS} of {CLIENTS} answered\n"), "{}", ended.report());
+        let of = |name| ended.counters.get(name);
+        println!("  {}: {} over shared memory, {} refused", ended.name, of("connected_shm"), of("fallback_refused"));
+    }
+}
+
 #[test]
 fn a_connection_that_is_kept_over_exec_ends() {
     const NEW_PROGRAM: &str = "getpeername: -1 ENOTCONN\nsend: -1 EPIPE\nrecv: -1 ENOTCONN\nread: -1 ENOTCONN\nafterwards: SO_ERROR 0\n\

@@ -74,7 +74,9 @@ static void succeeds(const char *form) {
 	must("waitpid", waitpid(child, &status, 0));
 	say("%s: status %d, what was sent before is there: %s", form, status, yes_no(recv_pattern(fd, BYTES, 5000, 1) == BYTES));
 	char byte;
-	report("  then", recv(fd, &byte, 1, 0));
+	ssize_t last = recv(fd, &byte, 1, 0);
+	/* A peer that ends without closing may be taken for one that was killed. */
+	say("  then: %s", last == 0 || (last < 0 && errno == ECONNRESET) ? "the end" : "something else");
 	close(fd);
 	close(listener);
 	close(gate[0]);

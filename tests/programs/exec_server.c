@@ -4,7 +4,7 @@
  * exec_server plain ADDRESS PORT COMMAND...: the same without LD_PRELOAD.
  * exec_server hold ADDRESS PORT WORKERS CLIENTS: listens and starts so many "exec_server serve NUMBER CLIENTS", by posix_spawn; itself it only
  *   holds the listener.
- * exec_server serve NUMBER CLIENTS: answers so many clients, and then ends.
+ * exec_server serve NUMBER CLIENTS: answers so many clients, and then ends. 0: goes on.
  * exec_server ask ADDRESS PORT CLIENTS: is so many clients, one after the other. */
 #include "common.h"
 #include <spawn.h>
@@ -38,7 +38,7 @@ static int serve(const char *number, const char *count) {
 	struct pollfd one = {.fd = listener, .events = POLLIN};
 	must("poll", poll(&one, 1, 0));
 	say("ready");
-	for (int i = 0; i < clients; i++) answer(listener);
+	for (int i = 0; !clients || i < clients; i++) answer(listener);
 	say("answered %d", clients);
 	return 0;
 }

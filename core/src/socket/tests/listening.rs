@@ -93,7 +93,7 @@ fn put_back() {
         stage.accepts(door, false);
         stage.connect(7, SIZES, LATE).unwrap();
         stage.run();
-        let listener = std::sync::Arc::clone(stage.listener(door));
+        let listener = Arc::clone(stage.listener(door));
         let stream = listener.pop().unwrap();
         if close_before {
             stage.close_listener(door);
@@ -141,4 +141,32 @@ fn held_after_fork() {
         drop(listener);
         stage.finish();
     });
+}
+
+/// While a thread may be asleep in the kernel's accept, peers of the fabric are left to the kernel, and it does not go there while one waits.
+#[test]
+fn a_thread_in_the_kernels_accept() {
+    for over in BOTH {
+        let mut stage = Stage::new(*over, settings(0));
+        let door = stage.listen(7, SIZES, 8);
+        stage.accepts(door, false);
+        let listener = Arc::clone(stage.listener(door));
+        assert!(listener.enter_kernel().is_some_and(|entered| entered.is_none()), "nobody else has it");
+        listener.share_kernel();
+        let entered = listener.enter_kernel().unwrap();
+        assert!(entered.is_some());
+        stage.connect(7, SIZES, LATE).unwrap();
+        stage.run();
+        assert!(stage.parties.iter().all(|(_, party)| party.phase == Phase::Kernel), "{}", stage.status());
+        drop(entered);
+        stage.parties.clear();
+        stage.connect(7, SIZES, LATE).unwrap();
+        stage.run();
+        assert!(listener.has_connection() && listener.enter_kernel().is_none());
+        drop(listener);
+        stage.accepts(door, true);
+        stage.run();
+        stage.assert_complete();
+        stage.finish();
+    }
 }
