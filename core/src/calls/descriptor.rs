@@ -2,12 +2,12 @@
 
 use rustix::fd::{IntoRawFd, RawFd};
 
-use super::{Route, ours};
+use super::{Route, known, ours};
 use crate::{
     config,
     error::Errno,
     fd::{self, Shared},
-    socket::{runtime, wait},
+    socket::{Role, runtime, wait},
     stats,
     sys::{clock, descriptor, own},
 };
@@ -19,6 +19,11 @@ const EXIT_TIME: u64 = 3_000_000_000;
 #[inline(always)]
 pub fn is_ours(fd: RawFd) -> bool {
     fd::is_ours(fd)
+}
+
+/// Whether the number belongs to a connection that TCP has made and that may move when it is used. This is no use of it.
+pub fn is_unused(fd: RawFd) -> bool {
+    known(fd).is_some_and(|held| held.socket.role() == Role::Deferred || held.socket.stream().is_some_and(|stream| stream.is_moving()))
 }
 
 /// close(2): drops the number and, with the last number of its description, the connection. The kernel's descriptor is closed by the
