@@ -26,6 +26,7 @@ const AT_ONE_ADDRESS: &[&str] = &[
     "socket_exit",
     "socket_connect_time",
     "socket_shutdown_wakes",
+    "socket_written_to_closed",
     "io_nonblocking",
     "descriptor_threads",
 ];

@@ -23,6 +23,7 @@ static AT_START: extern "C" fn() = at_start;
 extern "C" fn at_start() {
     real::resolve_all();
     capi::lifecycle::register();
+    capi::lifecycle::end_last();
     capi::lifecycle::before_exit(hooks::stream::flush);
     calls::adopt::note_inherited();
 }

@@ -7,7 +7,7 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, deferred, known, ours};
+use super::{Route, deferred, inherited, known, ours};
 use crate::{
     error::Errno,
     fd::{self, Held},
@@ -63,7 +63,7 @@ pub fn write(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
 /// send(2), sendto(2), sendmsg(2), write(2), writev(2). `flags` as in send(2). Raises SIGPIPE where TCP would.
 /// (sendto on a connected stream ignores its address: pass none.)
 pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
-    let Some(held) = known(fd) else { return Route::Kernel };
+    let Some(held) = known(fd) else { return inherited::transfer(fd) };
     let Some(stream) = held.socket.live_stream() else {
         return if no_stream(fd, &held) { send(fd, from, flags) } else { Route::Kernel };
     };
@@ -94,7 +94,7 @@ pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
 
 /// recv(2) and all the others that read. `flags` as in recv(2). A stream gives no source address.
 pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
-    let Some(held) = known(fd) else { return Route::Kernel };
+    let Some(held) = known(fd) else { return inherited::transfer(fd) };
     let Some(stream) = held.socket.live_stream() else {
         return if no_stream(fd, &held) { recv(fd, into, flags) } else { Route::Kernel };
     };

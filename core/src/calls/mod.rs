@@ -9,6 +9,8 @@ pub mod adopt;
 mod deferred;
 pub mod descriptor;
 pub mod epoll;
+pub mod exit;
+mod inherited;
 pub mod io;
 pub mod option;
 pub mod poll;

@@ -1,7 +1,7 @@
 //! Which programs fork with connections, so that these begin on TCP and move to a fabric when they are first used: `RDMAV_FORK_SAFE`
 //! (PROTOCOL.md 3), `RSOCKET_DEFER` and the file `fork_programs`.
 
-use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path, sync::OnceLock};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
 use super::{
     directory,
@@ -9,7 +9,7 @@ use super::{
     policy::is_named,
     program, variable, warn,
 };
-use crate::error::Text;
+use crate::{error::Text, sys::once::Once};
 
 /// Longest `fork_programs` in bytes; what is behind is ignored with a warning.
 const LONGEST_FILE: usize = 64 << 10;
@@ -84,10 +84,16 @@ fn is_listed(path: &Path, program: &str, warn: &mut dyn FnMut(String)) -> bool {
     listed
 }
 
+static DEFERRAL: Once<Deferral> = Once::new();
+
 /// When the connections of this process take their way. The first call reads the settings.
 pub fn deferral() -> Deferral {
-    static DEFERRAL: OnceLock<Deferral> = OnceLock::new();
     *DEFERRAL.get_or_init(|| Deferral::load(&directory(), &variable, program(), &mut warn))
+}
+
+/// Whether they begin on TCP, as far as it is known: reads nothing.
+pub fn is_deferral_on() -> bool {
+    DEFERRAL.get().is_some_and(|deferral| deferral.is_on())
 }
 
 #[cfg(test)]

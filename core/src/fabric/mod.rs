@@ -122,6 +122,22 @@ pub trait Endpoint: Send {
     /// Starts the orderly end: the peer gets a disconnected event after what was posted before. No error if it is over already.
     fn disconnect(&mut self);
 
+    /// As [`Endpoint::disconnect`], in disorder, where a fabric tells its peers the difference.
+    fn reset(&mut self) {
+        self.disconnect();
+    }
+
+    /// Whether a peer that is gone without a word is one that has closed: all that it had sent has come, as where the kernel closes the
+    /// sockets of a process.
+    fn peer_has_closed(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing that was posted needs this end any more, but for a message or two that the end of the connection stands for.
+    fn has_delivered(&self) -> bool {
+        false
+    }
+
     /// Posts work requests in order, all or none: on an error the connection is to be given up.
     /// The caller never has more outstanding than `limits().send_queue`.
     fn post_sends(&mut self, work: &[WorkRequest]) -> Result<()>;
@@ -215,6 +231,9 @@ pub trait Listening: Send + Sync {
     fn peers_fd(&self) -> Option<RawFd> {
         None
     }
+
+    /// It will be dropped soon: nobody new comes. Neither waits nor allocates.
+    fn pause(&self) {}
 
     /// From now on (or no longer) a thread waits on [`Listening::peers_fd`] itself: no event of the fabric's is needed, which would wake
     /// the service thread too.

@@ -4,12 +4,14 @@
 //! removing take a lock, inside the slab.
 #![forbid(unsafe_code)]
 
+pub mod inherited;
+
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::{os::fd::RawFd, sync::Arc};
 
 use crate::{
     poll::set::Set,
-    socket::{Role, Socket},
+    socket::Socket,
     sys::slab::{Pin, Slab},
 };
 
@@ -209,6 +211,11 @@ pub fn is_any_left() -> bool {
     ANY_LEFT.load(Ordering::Relaxed)
 }
 
+/// Whoever calls from now on is to look whether the process [ends](crate::calls::exit), or a child's locks are to be renewed.
+pub fn look_at_end() {
+    ANY_LEFT.store(true, Ordering::Release);
+}
+
 /// Closes what was [left](leave).
 #[cold]
 pub fn finish_left() {
@@ -226,7 +233,11 @@ fn give_up(entry: u32, fd: RawFd) -> Option<Held> {
     if let Some(index) = set_index(entry) {
         let held = SETS.pin(index, || true)?;
         if held.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            SETS.retire(&held);
+            if held.set.is_inherited() {
+                held.set.let_go();
+            } else {
+                SETS.retire(&held);
+            }
         }
         return None;
     }
@@ -245,24 +256,6 @@ pub fn forget(fd: RawFd) {
         && let Some(last) = remove(fd)
     {
         last.socket.close(false);
-    }
-}
-
-/// Empties the table without closing anything: in a forked child the sockets are the parent's. Its epoll sets stay known: the kernel may
-/// report there what is meant for the parent. `keep`: so do sockets that no fabric has touched, which the child may go on with.
-pub fn forget_all(keep: bool) {
-    let untouched = |entry: u32| {
-        let held = DESCRIPTIONS.pin(entry - 1, || true);
-        held.is_some_and(|held| matches!(held.socket.role(), Role::Fresh | Role::KernelListener | Role::Deferred))
-    };
-    for slot in SLOTS.iter().take(END.load(Ordering::Relaxed) as usize) {
-        let entry = slot.load(Ordering::Relaxed);
-        match set_index(entry) {
-            Some(index) => SETS.pin(index, || true).iter().for_each(|held| held.set.inherit()),
-            None if entry == 0 => {}
-            None if keep && untouched(entry) => slot.store(FOUND, Ordering::Relaxed),
-            None => slot.store(0, Ordering::Relaxed),
-        }
     }
 }
 

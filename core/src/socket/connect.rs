@@ -9,6 +9,7 @@ use crate::{
     sys::{
         clock::{self, Nanos},
         lock::Leaf,
+        owner::Forked,
     },
 };
 
@@ -47,6 +48,12 @@ static PLAIN: Remembered<SocketAddr> = Remembered::new();
 /// The host has not answered over a fabric: for a while it is left to the kernel.
 pub fn remember_silent(host: IpAddr) {
     SILENT.add(host);
+}
+
+/// In a forked child: see [`Leaf::renew`].
+pub fn renew(forked: &Forked) {
+    SILENT.0.renew(forked, Vec::new());
+    PLAIN.0.renew(forked, Vec::new());
 }
 
 /// Whether the host is remembered as silent.

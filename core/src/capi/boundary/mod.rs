@@ -23,6 +23,7 @@ pub mod vector;
 
 use core::ffi::{c_int, c_void};
 
+use super::lifecycle;
 use crate::{
     calls::{Route, descriptor as numbers},
     error::{Errno, Result},
@@ -85,6 +86,7 @@ fn interrupted<T: Answer>() -> Option<T> {
 #[inline(never)]
 fn finish_left() {
     let before = errno();
+    lifecycle::renew_if_due();
     numbers::finish_left();
     set_errno(before);
 }

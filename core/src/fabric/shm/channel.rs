@@ -4,7 +4,7 @@
 use core::mem::MaybeUninit;
 
 use rustix::{
-    fd::{AsFd, BorrowedFd, OwnedFd},
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     io::{IoSlice, IoSliceMut},
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -15,7 +15,10 @@ use rustix::{
 use super::greeting::{BYTES, Greeting};
 use crate::{
     error::{Errno, Result},
-    sys::descriptor::{self, OwnFd},
+    sys::{
+        descriptor::{self, OwnFd},
+        own,
+    },
 };
 
 /// Connections that may wait for the listener's service thread; the kernel cuts it to net.core.somaxconn.
@@ -63,7 +66,10 @@ pub(super) fn connect(names: &[String], own: usize) -> Result<Option<OwnFd>> {
 pub(super) fn mark(name: &str) -> Result<OwnFd> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
     rustix::net::bind(&socket, &address(name)?)?;
-    Ok(descriptor::lift(socket))
+    let socket = descriptor::lift(socket);
+    // They have the listener, too.
+    own::keep_in_children(socket.as_raw_fd());
+    Ok(socket)
 }
 
 /// Whether there is one of these names. Nobody is told: nothing is sent.

@@ -8,9 +8,9 @@ use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, Endpoint, Event, FabricKind},
     log_info, log_trace,
-    service::{Care, Handler},
+    service::{Care, Ending, Handler},
     socket::{account, connect, engine::Engine, wait::Interest},
-    sys::clock::Nanos,
+    sys::{clock::Nanos, inside, lock::Reentered},
 };
 
 /// How long a peer has on iWARP to send its first message, which every rsockets library does at once, in nanoseconds.
@@ -305,13 +305,12 @@ impl Handler for Stream {
         self.stay();
     }
 
-    fn finish(self: Arc<Self>) {
-        if self.phase() == Phase::Up {
-            self.close(None, false);
+    fn end(&self, now: Nanos) -> Ending {
+        // Waits for no lock: see `sys::lock`.
+        let _hurry = inside::hurry();
+        match self.state.lock() {
+            Ok(mut state) => self.end_now(&mut state, now),
+            Err(Reentered) => Ending::Held,
         }
-    }
-
-    fn is_finishing(&self) -> bool {
-        self.phase() == Phase::Closing
     }
 }

@@ -13,7 +13,11 @@
 //!
 //! All this is the service's work, but for the beginning.
 
-use core::{net::SocketAddr, time::Duration};
+use core::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 use std::{os::fd::RawFd, sync::Arc};
 
 use rustix::{
@@ -70,6 +74,14 @@ pub(super) struct Moving {
     known: bool,
 }
 
+/// Ends that wait for a server and whose program has not used them.
+static UNUSED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether there are connections that a child may be the one to use.
+pub fn is_any_unused() -> bool {
+    UNUSED.load(Ordering::Relaxed) != 0
+}
+
 enum Step {
     /// Client: waits for the server, from the first use on for a limited time.
     Awaits(Awaits),
@@ -86,10 +98,30 @@ enum Step {
 struct Awaits {
     _listening: Box<dyn Listening>,
     asynchronous: bool,
-    /// The program has used the connection.
+    /// The program has used the connection: see [`UNUSED`].
     used: bool,
     /// The server has come before that.
     early: Option<(Box<dyn Endpoint>, Vec<u8>)>,
+}
+
+impl Awaits {
+    fn new(listening: Box<dyn Listening>, asynchronous: bool) -> Self {
+        UNUSED.fetch_add(1, Ordering::Relaxed);
+        Awaits { _listening: listening, asynchronous, used: false, early: None }
+    }
+
+    /// The program uses it. False: it has before.
+    fn r#use(&mut self) -> bool {
+        let first = !core::mem::replace(&mut self.used, true);
+        UNUSED.fetch_sub(usize::from(first), Ordering::Relaxed);
+        first
+    }
+}
+
+impl Drop for Awaits {
+    fn drop(&mut self) {
+        self.r#use();
+    }
 }
 
 /// What TCP has.
@@ -185,8 +217,7 @@ impl Stream {
         let listening = self.service.fabric().listen(on, self.token)?;
         let mut state = self.state.lock()?;
         state.deadline = None;
-        state.moving =
-            Some(Moving::new(kernel, shipped, Step::Awaits(Awaits { _listening: listening, asynchronous, used: false, early: None })));
+        state.moving = Some(Moving::new(kernel, shipped, Step::Awaits(Awaits::new(listening, asynchronous))));
         Ok(())
     }
 
@@ -217,9 +248,8 @@ impl Stream {
     /// The program uses it: data, or a wait.
     pub(super) fn first_use(&self, state: &mut State) {
         if let Some(Moving { step: Step::Awaits(awaits), .. }) = &mut state.moving
-            && !awaits.used
+            && awaits.r#use()
         {
-            awaits.used = true;
             state.deadline = clock::deadline(self.service.now(), Some(config::get().connect_deadline));
             self.service.take_care(self.token);
         }
@@ -310,7 +340,7 @@ impl Stream {
             Some(moving) if invitable(moving) && failure == ConnectFailure::Refused => {
                 moving.step = Step::Hears(now);
                 state.deadline = Some(now.saturating_add(PORT_TIME));
-                self.event_fd.store(-1, core::sync::atomic::Ordering::Release);
+                self.event_fd.store(-1, Ordering::Release);
                 true
             }
             _ => false,

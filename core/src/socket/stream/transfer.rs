@@ -115,6 +115,7 @@ impl Stream {
             if !peek {
                 engine.note_moved(0, count);
                 account::received(engine.kind(), count);
+                self.note_read();
             }
             self.hand_over(state);
             return Ok(Some(count));
@@ -124,7 +125,7 @@ impl Stream {
         }
         // An error that comes after a part was taken is left for the next call, as with TCP.
         if done == 0
-            && let Some(error) = engine.take_error()
+            && let Some(error) = engine.take_read_error()
         {
             return Err(error);
         }

@@ -45,6 +45,13 @@ pub(super) struct Node {
     dead: bool,
 }
 
+impl Node {
+    /// Its program has ended.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead
+    }
+}
+
 /// A program that accepts.
 struct Door {
     node: usize,
@@ -299,6 +306,7 @@ impl Stage {
                     break;
                 };
                 assert_eq!(stream.phase(), Phase::Up);
+                stream.set_resets(None);
                 self.parties.push((door.node, Party::new(stream, false, self.random.number())));
                 progress = true;
             }

@@ -194,7 +194,7 @@ impl Two {
             let outcome = catch_unwind(AssertUnwindSafe(|| what(&self)));
             self.listener.close();
             for service in [&self.client, &self.server] {
-                service.wait_forgotten(clock::deadline(clock::now(), Some(HANG)).unwrap(), |_| true);
+                service.wait_forgotten(clock::deadline(clock::now(), Some(HANG)).unwrap());
             }
             done.store(true, Ordering::Release);
             outcome.err()

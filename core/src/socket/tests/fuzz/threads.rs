@@ -117,7 +117,7 @@ impl Company {
         good.close();
         bad.close();
         for service in [&self.client, &self.server] {
-            service.wait_forgotten(clock::deadline(clock::now(), Some(HANG)).unwrap(), |_| true);
+            service.wait_forgotten(clock::deadline(clock::now(), Some(HANG)).unwrap());
             assert_eq!(service.everything().len(), 0, "something is left");
         }
         // What is made ready for the next connection apart.
