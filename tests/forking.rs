@@ -15,6 +15,7 @@ mod pairs;
 mod servers;
 #[path = "forking/shell.rs"]
 mod shell;
+#[allow(dead_code)] // the matrix uses more of it
 #[path = "matrix/stage.rs"]
 mod stage;
 #[path = "forking/stores.rs"]

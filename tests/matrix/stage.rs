@@ -87,7 +87,7 @@ impl Stage {
     }
 
     /// One whose programs fork with connections, and say so.
-    #[allow(dead_code)]
+    #[allow(dead_code)] // for tests/forking.rs
     pub fn forking(mut self) -> Self {
         self.forks = true;
         self

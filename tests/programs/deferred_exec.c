@@ -152,10 +152,12 @@ static void lines(int fd, int many) {
 	say("lines: %d", good);
 }
 
+/* A shell ends by _exit, which may look like a reset. */
 static void finish_talk(int fd) {
 	char byte;
 	must("shutdown", shutdown(fd, SHUT_WR));
-	report("the end", (long)recv_all(fd, &byte, 1));
+	ssize_t got = recv(fd, &byte, 1, 0);
+	say("the end: %s", got == 0 || (got < 0 && errno == ECONNRESET) ? "yes" : "no");
 	close(fd);
 }
 

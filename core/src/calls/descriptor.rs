@@ -2,7 +2,7 @@
 
 use rustix::fd::{IntoRawFd, RawFd};
 
-use super::{Route, exit, inherited, ours};
+use super::{Route, exit, inherited, known, ours};
 use crate::{
     config,
     error::Errno,
@@ -11,7 +11,7 @@ use crate::{
         inherited::{Inherited, inherit_all},
     },
     log, service,
-    socket::{connect, runtime, stream::moving, wait},
+    socket::{Role, connect, runtime, stream::moving, wait},
     stats,
     sys::{descriptor, own, owner::Forked},
 };
@@ -20,6 +20,11 @@ use crate::{
 #[inline(always)]
 pub fn is_ours(fd: RawFd) -> bool {
     fd::is_ours(fd)
+}
+
+/// Whether the number belongs to a connection that TCP has made and that may move when it is used. This is no use of it.
+pub fn is_unused(fd: RawFd) -> bool {
+    known(fd).is_some_and(|held| held.socket.role() == Role::Deferred || held.socket.stream().is_some_and(|stream| stream.is_moving()))
 }
 
 /// Whether the number is a connection of an ancestor's, which cannot be used here.
