@@ -183,11 +183,9 @@ fn servers_with_processes_of_their_own() {
         session = session.step_within(name, Duration::from_secs(120), &format!("served {port} \"{server}\" \"{client}\""));
     }
     let sql = "select sum(length(repeat('x', 1000) || generate_series)) from generate_series(1, 2000)";
-    let postgres = format!(
-        "rm -rf /run/data; mkdir /run/data; chown postgres /run/data; $as_postgres $postgres/initdb -D /run/data -A trust > /run/initdb || exit 1
+    let postgres = "rm -rf /run/data; mkdir /run/data; chown postgres /run/data; $as_postgres $postgres/initdb -D /run/data -A trust > /run/initdb || exit 1
          STOP=INT served 5432 \"$as_postgres $postgres/postgres -D /run/data -k /run/data -c listen_addresses=$HOST_A -c max_connections=20\" \
-         \"bash /run/sql.sh\""
-    );
+         \"bash /run/sql.sh\"";
     let script = format!(
         "cat > /run/sql.sh <<'END'
 psql -h $HOST_A -U postgres -c \"{sql}\" postgres && psql -h $HOST_A -U postgres -Atc \"select repeat('y', 1000000)\" postgres | wc -c

@@ -58,7 +58,7 @@ fn files(stage: &Stage, name: &str, line: &str, signal: Signal, statuses: &[i32]
     let server = stop(stage, server, signal, statuses);
     assert_moved(stage, &clients.iter().collect::<Vec<_>>());
     if !line.contains("python3") {
-        assert_children_served(stage, &server, 5, u64::from(mib) * 5 << 21);
+        assert_children_served(stage, &server, 5, (u64::from(mib) * 5) << 21);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Connections that begin on TCP and move to a fabric when they are first used (`socket/stream/moving`): what the calls have to do with
 //! them.
 
+#![forbid(unsafe_code)]
+
 use core::net::SocketAddr;
 use std::{os::fd::RawFd, sync::Arc};
 

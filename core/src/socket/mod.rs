@@ -15,7 +15,7 @@ mod tests;
 pub mod wait;
 mod watchers;
 
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::{
     os::fd::RawFd,
     sync::{Arc, OnceLock},
@@ -31,10 +31,14 @@ use watchers::Watchers;
 use crate::{
     error::Result,
     sys::{
+        clock::{self, Nanos},
         descriptor::OwnFd,
         lock::{Guard, Lock},
     },
 };
+
+/// How often the mark of a listener is asked for, in nanoseconds.
+const MARK_INTERVAL: Nanos = 500_000_000;
 
 /// What a socket has become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +78,8 @@ pub struct Socket {
     role: AtomicU8,
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
-    mark: OnceLock<Option<OwnFd>>,
+    mark: OnceLock<OwnFd>,
+    marked_next: AtomicU64,
     /// The kernel's socket listened when it came here from another program.
     listens_elsewhere: AtomicBool,
     connect_turn: Lock<()>,
@@ -107,6 +112,7 @@ impl Socket {
             stream: OnceLock::new(),
             listener: OnceLock::new(),
             mark: OnceLock::new(),
+            marked_next: AtomicU64::new(0),
             listens_elsewhere: AtomicBool::new(false),
             connect_turn: Lock::new(()),
             watchers: Watchers::default(),
@@ -199,11 +205,18 @@ impl Socket {
         self.set_role(Role::KernelListener);
     }
 
-    /// Gives such a listener the mark by which clients of this host know it, once. `None`: it has one, from a parent process perhaps.
+    /// Gives such a listener the mark by which clients of this host know it. `None`: another process has it, for this one too, or an old one
+    /// that is about to end: that is looked at again after a while.
     #[inline]
     pub fn mark(&self, make: impl FnOnce() -> Option<OwnFd>) {
         if self.mark.get().is_none() {
-            let _ = self.mark.set(make());
+            let now = clock::now();
+            if now >= self.marked_next.load(Ordering::Relaxed) {
+                self.marked_next.store(now.saturating_add(MARK_INTERVAL), Ordering::Relaxed);
+                if let Some(mark) = make() {
+                    let _ = self.mark.set(mark);
+                }
+            }
         }
     }
 

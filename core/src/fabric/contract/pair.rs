@@ -234,7 +234,7 @@ impl Pair {
                     assert!(!side.disconnected, "disconnected twice");
                     side.disconnected = true;
                 }
-                Event::Ready { .. } | Event::Incoming { .. } => panic!("a connection from nowhere"),
+                Event::Ready { .. } | Event::Incoming { .. } | Event::Declined { .. } => panic!("a connection from nowhere"),
             }
         }
     }

@@ -145,7 +145,7 @@ impl Hostile {
                         misdeed(self);
                     }
                 }
-                Event::Failed { .. } | Event::Disconnected { .. } => {}
+                Event::Failed { .. } | Event::Disconnected { .. } | Event::Declined { .. } => {}
             }
         }
         progress
