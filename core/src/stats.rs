@@ -8,9 +8,9 @@ use core::{
     fmt::{self, Write},
     sync::atomic::{AtomicI32, AtomicU64, Ordering},
 };
-use std::{ffi::OsString, sync::OnceLock};
+use std::ffi::OsString;
 
-use crate::log::output::Output;
+use crate::{log::output::Output, sys::once::Once};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
@@ -129,7 +129,7 @@ pub fn reset() {
     }
 }
 
-static ASKED: OnceLock<Option<OsString>> = OnceLock::new();
+static ASKED: Once<Option<OsString>> = Once::new();
 
 /// Reads the environment, if that has not been done: where the first socket is made, so that the exit of a fork child needs no lock.
 pub fn prepare() {

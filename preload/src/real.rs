@@ -55,6 +55,8 @@ symbols! {
     pipe pipe2 socketpair eventfd timerfd_create signalfd
     mkstemp mkstemp64 mkostemp mkostemp64 mkstemps mkstemps64 mkostemps mkostemps64 posix_openpt shm_open open_by_handle_at pidfd_open pidfd_getfd
     memfd_create inotify_init inotify_init1
+    // process
+    _Fork
     // system_call
     syscall
 }

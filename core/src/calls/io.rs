@@ -7,7 +7,7 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, ours};
+use super::{Route, inherited, ours};
 use crate::{
     error::Errno,
     fd::{self, Held},
@@ -56,7 +56,7 @@ pub fn write(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
 /// send(2), sendto(2), sendmsg(2), write(2), writev(2). `flags` as in send(2). Raises SIGPIPE where TCP would.
 /// (sendto on a connected stream ignores its address: pass none.)
 pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
-    let Some(held) = fd::get(fd) else { return Route::Kernel };
+    let Some(held) = fd::get(fd) else { return inherited::transfer(fd) };
     let Some(stream) = held.socket.live_stream() else { return no_stream(fd, &held) };
     // send(2): MSG_OOB on a stream needs what only the kernel has; here it is not supported (EOPNOTSUPP).
     if flags & libc::MSG_OOB != 0 {
@@ -85,7 +85,7 @@ pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
 
 /// recv(2) and all the others that read. `flags` as in recv(2). A stream gives no source address.
 pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
-    let Some(held) = fd::get(fd) else { return Route::Kernel };
+    let Some(held) = fd::get(fd) else { return inherited::transfer(fd) };
     let Some(stream) = held.socket.live_stream() else { return no_stream(fd, &held) };
     // The queue of errors is the kernel's socket's.
     if flags & libc::MSG_ERRQUEUE != 0 {

@@ -7,6 +7,7 @@
 
 pub mod descriptor;
 pub mod epoll;
+mod inherited;
 pub mod io;
 pub mod option;
 pub mod poll;

@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
-use super::{Route, ours};
+use super::{Route, inherited, ours};
 use crate::{
     error::{Errno, Result},
     fd::Held,
@@ -39,7 +39,10 @@ const BUFFER_LEAST: u32 = 256;
 
 /// getsockopt(2): the value, uncut. Whatever the kernel's socket knows itself is the kernel's to answer.
 pub fn getsockopt(fd: RawFd, level: i32, name: i32) -> Route<Value> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = ours(fd) else {
+        let lost = (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) && inherited::is_lost(fd);
+        return if lost { Route::ok(int(Errno::CONNRESET.raw_os_error())) } else { Route::Kernel };
+    };
     if level == SOL_RDMA {
         return rdma_value(&held, name).map(int).into();
     }

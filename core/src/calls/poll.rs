@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
-use super::{Route, ours};
+use super::{Route, inherited, ours};
 pub use crate::sys::ppoll::{PollFd, SignalMask};
 use crate::{
     error::Errno,
@@ -45,17 +45,19 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>, mask: Option<SignalMa
 pub(super) struct Polled {
     held: Option<Held>,
     set: Option<HeldSet>,
+    lost: i16,
 }
 
 impl Polled {
     pub(super) fn new(fd: RawFd) -> Self {
-        Polled { held: ours(fd), set: fd::get_set(fd) }
+        inherited::listens(fd);
+        Polled { held: ours(fd), set: fd::get_set(fd), lost: inherited::events(fd) }
     }
 
     pub(super) fn entry(&self, fd: RawFd, events: i16) -> Entry<'_> {
         let socket = self.held.as_ref().map(|held| &held.socket);
         let set = self.set.as_ref().map(|held| &*held.set);
-        Entry { fd, events, revents: 0, socket, set }
+        Entry { fd, events, revents: 0, socket, set, lost: self.lost }
     }
 }
 

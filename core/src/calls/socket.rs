@@ -8,7 +8,7 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
-use super::{Route, ours};
+use super::{Route, inherited, ours};
 use crate::{
     config,
     error::{Errno, Result},
@@ -25,7 +25,7 @@ use crate::{
         wait::{self, Interest},
     },
     stats::{self, Counter},
-    sys::{clock, descriptor, ppoll, signals, small_file},
+    sys::{clock, descriptor, owner::Process, ppoll, signals, small_file},
 };
 
 /// How long a client that called the r* functions waits for an answer over a fabric: it has asked for one, and the connection
@@ -208,7 +208,10 @@ fn somaxconn() -> u32 {
 
 /// accept4(2): `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC. Gives the new descriptor and the peer's address.
 pub fn accept(fd: RawFd, flags: i32) -> Route<(RawFd, SocketAddr)> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = ours(fd) else {
+        inherited::listens(fd);
+        return Route::Kernel;
+    };
     let Some(listener) = held.socket.listener() else { return Route::Kernel };
     if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return Route::err(Errno::INVAL);
@@ -296,7 +299,7 @@ fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -
 }
 
 fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64>) -> Result<()> {
-    let waiter = wait::waiter();
+    let (process, waiter) = (Process::this(), wait::waiter());
     listener.sleepers().add(&waiter, Interest::READ | Interest::STATE);
     listener.attend(true);
     let queue = if listener.kernel_listens() { fd } else { -1 };
@@ -308,6 +311,10 @@ fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64
         // signal(7): with a time-out on the socket it is EINTR whatever the handler.
         if deadline.is_none() { signals::sleep(&mut set, time) } else { ppoll::ppoll(&mut set, time, None) }
     };
+    if process.has_forked() {
+        // By a signal handler, and this is the child.
+        return Err(Errno::INTR);
+    }
     listener.sleepers().remove(&waiter);
     if set.last().is_some_and(|peers| peers.revents != 0) {
         listener.take_peers();
@@ -324,7 +331,10 @@ pub(super) fn stop_listening(socket: &Socket, listener: &Listener) {
 
 /// connect(2), with the bytes of a `struct sockaddr`.
 pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = ours(fd) else {
+        // As if the connection stood: "EISCONN The socket is already connected."
+        return if inherited::is_lost(fd) { Route::err(Errno::ISCONN) } else { Route::Kernel };
+    };
     let Some(family) = addr.first_chunk() else { return Route::Kernel };
     if i32::from(u16::from_ne_bytes(*family)) == libc::AF_UNSPEC {
         dissolve(&held.socket);
@@ -503,8 +513,12 @@ pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
     }
 }
 
-fn name(fd: RawFd, pick: impl Fn(&Stream, Option<SocketAddr>, Option<SocketAddr>) -> Option<SocketAddr>) -> Route<SocketAddr> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+fn name(
+    fd: RawFd,
+    missing: impl Fn(RawFd) -> Route<SocketAddr>,
+    pick: impl Fn(&Stream, Option<SocketAddr>, Option<SocketAddr>) -> Option<SocketAddr>,
+) -> Route<SocketAddr> {
+    let Some(held) = ours(fd) else { return missing(fd) };
     let Some(stream) = held.socket.stream() else { return Route::Kernel };
     if stream.phase() == Phase::Connecting {
         return Route::Kernel;
@@ -519,13 +533,13 @@ fn name(fd: RawFd, pick: impl Fn(&Stream, Option<SocketAddr>, Option<SocketAddr>
 
 /// getsockname(2), as it goes into a `struct sockaddr` of the socket's family.
 pub fn getsockname(fd: RawFd) -> Route<SocketAddr> {
-    name(fd, |_, local, _| local)
+    name(fd, |_| Route::Kernel, |_, local, _| local)
 }
 
 /// getpeername(2).
 pub fn getpeername(fd: RawFd) -> Route<SocketAddr> {
     // A connection that is over has no peer: the kernel says ENOTCONN.
-    name(fd, |stream, _, peer| peer.filter(|_| !stream.is_over()))
+    name(fd, inherited::peer, |stream, _, peer| peer.filter(|_| !stream.is_over()))
 }
 
 #[cfg(test)]

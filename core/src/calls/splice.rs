@@ -8,7 +8,7 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, io};
+use super::{Route, inherited, io};
 use crate::{
     error::{Errno, Result},
     fd,
@@ -112,7 +112,7 @@ impl Pipe {
 /// Moves up to `wanted` bytes from a stream to a pipe. As for recv(2), what is there is enough; a full pipe ends it, too.
 pub fn to_pipe(from: RawFd, to: Pipe, wanted: usize) -> Route<usize> {
     if !is_stream(from) {
-        return Route::Kernel;
+        return inherited::transfer(from);
     }
     let mut buffer = Vec::new();
     let mut moved = 0;
@@ -144,7 +144,7 @@ pub fn to_pipe(from: RawFd, to: Pipe, wanted: usize) -> Route<usize> {
 
 /// Moves up to `wanted` bytes from a pipe to a stream. What the stream does not take stays in the pipe.
 pub fn from_pipe(from: Pipe, to: RawFd, wanted: usize) -> Route<usize> {
-    let Some(held) = fd::get(to) else { return Route::Kernel };
+    let Some(held) = fd::get(to) else { return inherited::transfer(to) };
     let Some(stream) = held.socket.live_stream() else { return Route::Kernel };
     let mut buffer = Vec::new();
     let mut moved = 0;

@@ -1,8 +1,8 @@
 //! `preload_config`: which sockets of which programs are taken over (PROTOCOL.md 4).
 
-use std::{path::Path, sync::OnceLock};
+use std::path::Path;
 
-use crate::error::Text;
+use crate::{error::Text, sys::once::Once};
 
 use super::{
     directory,
@@ -142,13 +142,13 @@ fn word(text: &str, prefixes: &[&str], known: &[(&str, i32)]) -> Option<Option<i
 
 /// The policy of this process. The first call reads the file.
 pub fn preload() -> &'static PreloadConfig {
-    static CONFIG: OnceLock<PreloadConfig> = OnceLock::new();
+    static CONFIG: Once<PreloadConfig> = Once::new();
     CONFIG.get_or_init(|| PreloadConfig::load(&directory(), &mut warn))
 }
 
 /// Short name of this program (`/proc/self/comm`), read at the first call; empty where /proc is missing.
 pub fn program() -> &'static str {
-    static NAME: OnceLock<String> = OnceLock::new();
+    static NAME: Once<String> = Once::new();
     NAME.get_or_init(|| match file::read(Path::new("/proc/self/comm"), LONGEST_NAME + 1) {
         Ok(Content::Whole(name) | Content::Cut(name)) => String::from_utf8_lossy(name.trim_ascii_end()).into_owned(),
         Ok(Content::Missing) | Err(_) => String::new(),

@@ -176,6 +176,10 @@ impl Listening for Listeners {
         self.parts.iter().find_map(|part| part.peers_fd())
     }
 
+    fn pause(&self) {
+        self.parts.iter().for_each(|part| part.pause());
+    }
+
     fn attend(&self, attended: bool) {
         self.parts.iter().for_each(|part| part.attend(attended));
     }

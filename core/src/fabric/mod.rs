@@ -216,6 +216,9 @@ pub trait Listening: Send + Sync {
         None
     }
 
+    /// It will be dropped soon: nobody new comes. Neither waits nor allocates.
+    fn pause(&self) {}
+
     /// From now on (or no longer) a thread waits on [`Listening::peers_fd`] itself: no event of the fabric's is needed, which would wake
     /// the service thread too.
     fn attend(&self, _attended: bool) {}

@@ -4,6 +4,8 @@
 //! removing take a lock, inside the slab.
 #![forbid(unsafe_code)]
 
+pub mod inherited;
+
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::{os::fd::RawFd, sync::Arc};
 
@@ -163,6 +165,11 @@ pub fn is_any_left() -> bool {
     ANY_LEFT.load(Ordering::Relaxed)
 }
 
+/// [`is_any_left`] says so from now on.
+pub fn leave_something() {
+    ANY_LEFT.store(true, Ordering::Release);
+}
+
 /// Closes what was [left](leave).
 #[cold]
 pub fn finish_left() {
@@ -180,7 +187,11 @@ fn give_up(entry: u32, fd: RawFd) -> Option<Held> {
     if let Some(index) = set_index(entry) {
         let held = SETS.pin(index, || true)?;
         if held.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            SETS.retire(&held);
+            if held.set.is_inherited() {
+                held.set.let_go();
+            } else {
+                SETS.retire(&held);
+            }
         }
         return None;
     }
@@ -199,19 +210,6 @@ pub fn forget(fd: RawFd) {
         && let Some(last) = remove(fd)
     {
         last.socket.close(false);
-    }
-}
-
-/// Empties the table without closing anything: in a forked child the sockets are the parent's. Its epoll sets stay known: the kernel may
-/// report there what is meant for the parent.
-pub fn forget_all() {
-    for slot in SLOTS.iter().take(END.load(Ordering::Relaxed) as usize) {
-        let entry = slot.load(Ordering::Relaxed);
-        match set_index(entry) {
-            Some(index) => SETS.pin(index, || true).iter().for_each(|held| held.set.inherit()),
-            None if entry != 0 => slot.store(0, Ordering::Relaxed),
-            None => {}
-        }
     }
 }
 

@@ -4,6 +4,10 @@
 //! It owns the registry of connections by [`Token`]. Locks: the registry and the list of those in care are leaf locks, held
 //! only to copy entries in and out; a handler runs without any of them.
 
+mod forks;
+
+pub use forks::{inherit, note_fork, tell_parent};
+
 use core::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::Duration,
@@ -66,8 +70,11 @@ pub trait Handler: Send + Sync {
     /// The program exits: end it in an orderly way.
     fn finish(self: Arc<Self>);
 
-    /// The process has forked: what the child has too and cannot serve is left to the kernel.
-    fn forked(&self) {}
+    /// The process has forked, and [`Handler::forked`] will follow. Neither waits nor allocates.
+    fn pause(&self, _child_serves: bool) {}
+
+    /// The process has forked: what a child has too, and may serve, is left to the kernel. `child_serves`: one does.
+    fn forked(&self, _child_serves: bool) {}
 
     /// Whether something that was written before close is still on its way.
     fn is_finishing(&self) -> bool;
@@ -265,6 +272,7 @@ impl Service {
         let me = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0);
         self.thread.store(me, Ordering::Relaxed);
         loop {
+            self.see_to_forks();
             let now = clock::now();
             let next = if self.eventful.swap(false, Ordering::Relaxed) { self.turn(now) } else { self.care_for_all(now) };
             self.rest(next);
@@ -320,7 +328,7 @@ impl Service {
         // Drained first: a nudge after the flag is back must leave its signal. And a signal that comes later than its flag
         // was seen is drained when it is seen.
         if self.awake.load(Ordering::Acquire) || set.first().is_some_and(|wake| wake.revents != 0) {
-            descriptor::drain(&self.wake);
+            self.awoken();
             self.awake.swap(false, Ordering::AcqRel);
         }
         found != Ok(0)

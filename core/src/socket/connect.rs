@@ -9,6 +9,7 @@ use crate::{
     sys::{
         clock::{self, Nanos},
         lock::{Leaf, LeafGuard},
+        owner::Forked,
     },
 };
 
@@ -32,6 +33,11 @@ pub fn remember_silent(host: IpAddr) {
         silent.remove(0);
     }
     silent.push((host, now.saturating_add(SILENT_TIME)));
+}
+
+/// In a forked child: see [`Leaf::renew`].
+pub fn renew(forked: &Forked) {
+    SILENT.renew(forked, Vec::new());
 }
 
 /// Whether the host is remembered as silent.

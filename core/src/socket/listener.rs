@@ -32,6 +32,13 @@ use crate::{
 /// Peers that are looked at at once, where they come to nothing; the others are still there at the next look.
 const PEERS_A_LOOK: usize = 16;
 
+/// Of a peer that asks.
+fn refuse(event: Event) {
+    if let Event::Incoming { mut endpoint, .. } = event {
+        endpoint.reject();
+    }
+}
+
 /// A listener on the fabrics.
 pub struct Listener {
     token: Token,
@@ -43,6 +50,10 @@ pub struct Listener {
     sleepers: Sleepers,
     /// The kernel's socket listens as well. (Not on iWARP, whose devices have the port for themselves.)
     kernel_listens: AtomicBool,
+    /// The program itself has read what came here over a fabric.
+    served: AtomicBool,
+    /// The process has forked, and has not looked at it since: peers wait until it does, or a child says that it serves.
+    held: AtomicBool,
     /// One thread at a time takes from the kernel's queue, so that none blocks there while a fabric's connection waits.
     pub kernel_turn: Mutex<()>,
 }
@@ -54,6 +65,8 @@ struct Queue {
     /// Accepted by the library, not established yet.
     arriving: u32,
     listening: Option<Arc<dyn Listening>>,
+    /// See [`Listener::held`].
+    waiting: Vec<Event>,
     /// Threads that wait for peers themselves.
     attending: u32,
     closed: bool,
@@ -71,6 +84,8 @@ impl Listener {
             queue: Leaf::default(),
             sleepers: Sleepers::default(),
             kernel_listens: AtomicBool::new(true),
+            served: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             kernel_turn: Mutex::new(()),
         });
         service.register(listener.token, Arc::clone(&listener) as Arc<dyn Handler>);
@@ -101,10 +116,56 @@ impl Listener {
         }
     }
 
+    /// The program has read from a connection of this listener's.
+    pub fn note_served(&self) {
+        self.served.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it stays at the fabrics when the process forks (`service::forks`). A fabric that has the port for itself (iWARP) is not left.
+    fn stays(&self, child_serves: bool) -> bool {
+        !self.kernel_listens() || self.served.load(Ordering::Relaxed) && !child_serves
+    }
+
+    /// The program looks at it.
+    #[inline]
+    fn look(&self) {
+        if self.held.load(Ordering::Relaxed) {
+            self.release();
+        }
+    }
+
+    #[cold]
+    fn release(&self) {
+        self.held.store(false, Ordering::Relaxed);
+        // Who was about to wait has done so by now, or sees that it need not.
+        if !self.queue().waiting.is_empty() {
+            self.service.take_care(self.token);
+        }
+    }
+
+    /// Keeps a peer until the program looks, if that is to be. `None`: it waits.
+    fn hold(&self, event: Event) -> Option<Event> {
+        if !self.held.load(Ordering::Relaxed) {
+            return Some(event);
+        }
+        let mut queue = self.queue();
+        let room = queue.waiting.len() <= self.backlog.load(Ordering::Relaxed) as usize && queue.listening.is_some();
+        if !room || !self.held.load(Ordering::Relaxed) {
+            return Some(event);
+        }
+        queue.waiting.push(event);
+        None
+    }
+
     /// The kernel alone has peers from now on; what was taken in before stays.
     pub fn leave_fabrics(&self) {
-        let listening = if self.kernel_listens() { self.queue().listening.take() } else { None };
+        let (listening, waiting) = {
+            let mut queue = self.queue();
+            (queue.listening.take(), core::mem::take(&mut queue.waiting))
+        };
         drop(listening);
+        // They try the kernel next.
+        waiting.into_iter().for_each(refuse);
     }
 
     /// The descriptor that is readable when a peer asks, -1 for none.
@@ -165,6 +226,7 @@ impl Listener {
 
     /// The connection that came first.
     pub fn pop(&self) -> Option<Arc<Stream>> {
+        self.look();
         self.queue().ready.pop_front()
     }
 
@@ -186,6 +248,7 @@ impl Listener {
 
     /// poll's events of the fabrics' side.
     pub fn events(&self) -> i16 {
+        self.look();
         if self.has_connection() { libc::POLLIN | libc::POLLRDNORM } else { 0 }
     }
 
@@ -232,13 +295,13 @@ impl Listener {
 
     /// close(2): stops listening and ends the connections that nobody has taken.
     pub fn close(&self) {
-        let (listening, ready) = {
+        let ready = {
             let mut queue = self.queue();
             queue.closed = true;
-            (queue.listening.take(), core::mem::take(&mut queue.ready))
+            core::mem::take(&mut queue.ready)
         };
         drop(self.service.forget(self.token));
-        drop(listening);
+        self.leave_fabrics();
         // As TCP: who was never accepted is reset.
         for stream in ready {
             stream.close(Some(Duration::ZERO), false);
@@ -260,6 +323,7 @@ impl Listener {
 
 impl Handler for Listener {
     fn event(self: Arc<Self>, event: Event, _now: Nanos) {
+        let Some(event) = self.hold(event) else { return };
         let Event::Incoming { mut endpoint, private_data, .. } = event else { return };
         if !self.has_room() {
             stats::add(Counter::BacklogFull, 1);
@@ -273,7 +337,9 @@ impl Handler for Listener {
         }
     }
 
-    fn care(self: Arc<Self>, _now: Nanos) -> Care {
+    fn care(self: Arc<Self>, now: Nanos) -> Care {
+        let waiting = core::mem::take(&mut self.queue().waiting);
+        waiting.into_iter().for_each(|event| Arc::clone(&self).event(event, now));
         Care::Release
     }
 
@@ -285,8 +351,23 @@ impl Handler for Listener {
         self.close();
     }
 
-    fn forked(&self) {
-        self.leave_fabrics();
+    fn pause(&self, child_serves: bool) {
+        if self.stays(child_serves) {
+            self.held.store(true, Ordering::Relaxed);
+        } else if let Some(queue) = self.queue.try_lock()
+            && let Some(listening) = &queue.listening
+        {
+            listening.pause();
+        }
+    }
+
+    fn forked(&self, child_serves: bool) {
+        if self.stays(child_serves) {
+            // Whoever sleeps here looks.
+            self.sleepers.wake(Interest::READ);
+        } else {
+            self.leave_fabrics();
+        }
     }
 
     fn is_finishing(&self) -> bool {

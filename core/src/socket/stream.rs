@@ -116,6 +116,8 @@ pub struct Stream {
     event_fd: AtomicI32,
     /// See [`Stream::is_kernel`].
     kernel: AtomicBool,
+    /// The program has read from it.
+    was_read: AtomicBool,
     /// Whether waits spin.
     spin: Spin,
     /// Its completions can be slept for on a word of memory.
@@ -169,6 +171,7 @@ impl Stream {
             sleepers: Sleepers::default(),
             event_fd: AtomicI32::new(-1),
             kernel: AtomicBool::new(false),
+            was_read: AtomicBool::new(false),
             spin: Spin::default(),
             wakes_by_word: AtomicBool::new(false),
             keep_alive: AtomicU64::new(0),
@@ -294,6 +297,22 @@ impl Stream {
             return Ok(Some(error));
         }
         Ok(state.engine.as_mut().and_then(Engine::take_error))
+    }
+
+    /// The program has read something.
+    #[inline(always)]
+    fn note_read(&self) {
+        if !self.was_read.load(Ordering::Relaxed) {
+            self.note_first_read();
+        }
+    }
+
+    #[cold]
+    fn note_first_read(&self) {
+        self.was_read.store(true, Ordering::Relaxed);
+        if let Some(listener) = self.listener.upgrade() {
+            listener.note_served();
+        }
     }
 
     /// Takes completions and wakes whom they concern.

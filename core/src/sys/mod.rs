@@ -11,6 +11,7 @@ pub mod inside;
 pub mod kernel;
 pub mod lock;
 pub mod memory;
+pub mod once;
 pub mod own;
 pub mod owner;
 pub mod ppoll;

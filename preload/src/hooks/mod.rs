@@ -7,6 +7,7 @@ pub(crate) mod io;
 pub(crate) mod option;
 pub(crate) mod poll;
 pub(crate) mod print;
+pub(crate) mod process;
 pub(crate) mod seek;
 pub(crate) mod select;
 pub(crate) mod socket;

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use libc::{c_int, c_long, nfds_t, timespec};
-use rsocket::capi::boundary;
+use rsocket::capi::{boundary, lifecycle};
 
 use super::{descriptor, epoll, io, option, poll, real, seek, select, socket, splice};
 use crate::guard::{closable, free, fresh, ours, ours_or_own, ours_polled, ours_selected};
@@ -21,7 +21,16 @@ pub(crate) unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: u
     }
     let result = real!(syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long);
     created(number, b, result);
-    result
+    if forks(number, a) { lifecycle::forked(result) } else { result }
+}
+
+/// Whether the call makes a child with memory and descriptors of its own.
+fn forks(number: c_long, flags: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_fork {
+        return true;
+    }
+    number == libc::SYS_clone && flags & (libc::CLONE_VM | libc::CLONE_FILES) as usize == 0
 }
 
 /// Whether there is an rsocket among the arguments (or may come to be one). What is not goes to the kernel as it came: unlike

@@ -232,7 +232,7 @@ pub fn forget_stale(fd: c_int) {
 
 /// What fdopen(3) must know: whether data moves through the library, so that C's streams cannot use the kernel's socket.
 pub fn carries_data(fd: c_int) -> bool {
-    matches!(io::readable_bytes(fd), Route::Done(Ok(_)))
+    matches!(io::readable_bytes(fd), Route::Done(Ok(_))) || descriptor::is_lost(fd)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use core::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
 };
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -32,7 +32,7 @@ use super::greeting::Greeting;
 use crate::{
     error::{Errno, Result},
     fabric::{EndpointConfig, Region, SleepWord},
-    sys::{descriptor::OwnFd, futex, small_file},
+    sys::{descriptor::OwnFd, futex, once::Once, small_file},
     wire::Sge,
     work::{ExposedMemory, RemoteAddress},
 };
@@ -385,7 +385,7 @@ fn sealed_file(len: usize) -> Result<OwnedFd> {
 /// Whether the kernel gives no more memory than it has (proc(5), overcommit_memory 2). A page of a memory file is asked for only when it
 /// is touched: what is missing then is a SIGBUS, so that all of them are asked for before.
 pub(super) fn promises_are_kept() -> bool {
-    static STRICT: OnceLock<bool> = OnceLock::new();
+    static STRICT: Once<bool> = Once::new();
     *STRICT.get_or_init(|| small_file::read(c"/proc/sys/vm/overcommit_memory", &mut [0; 16]).and_then(small_file::number) == Some(2))
 }
 

@@ -180,6 +180,10 @@ impl Listening for Listener {
         Some(self.rendezvous.socket.as_raw_fd())
     }
 
+    fn pause(&self) {
+        channel::end(&self.rendezvous.socket);
+    }
+
     fn attend(&self, attended: bool) {
         self.shared.attend(&self.rendezvous, attended);
     }

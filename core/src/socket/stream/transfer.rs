@@ -114,6 +114,7 @@ impl Stream {
             if !peek {
                 engine.note_moved(0, count);
                 account::received(engine.kind(), count);
+                self.note_read();
             }
             self.hand_over(state);
             return Ok(Some(count));

@@ -1,11 +1,13 @@
 //! Listeners: backlog, queues, and listeners that are closed.
 
+use std::sync::Arc;
+
 use super::{
     BOTH, Stage, for_seeds,
     plan::{Plan, SIZES, Then},
     stage::{LATE, settings},
 };
-use crate::socket::stream::Phase;
+use crate::{service::Handler, socket::stream::Phase};
 
 /// listen(2): one more than the backlog waits, the others are refused; whoever waits is served later.
 #[test]
@@ -106,4 +108,37 @@ fn put_back() {
         assert!(stage.parties.iter().all(|(_, party)| party.is_closed()), "{}", stage.status());
         stage.finish();
     }
+}
+
+/// fork of a process that serves its listener itself (`service::forks`): who comes afterwards waits until the program looks at the listener. If
+/// it leaves the fabrics, since a child serves, they try the kernel.
+#[test]
+fn held_after_fork() {
+    for_seeds("held_after_fork", BOTH, 5300..5320, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
+        let door = stage.listen(7, SIZES, 8);
+        let listener = Arc::clone(stage.listener(door));
+        stage.connect(7, SIZES, LATE).unwrap();
+        stage.run();
+        stage.assert_complete();
+        stage.accepts(door, false);
+        listener.pause(false);
+        stage.connect(7, SIZES, LATE).unwrap();
+        let child_serves = seed.is_multiple_of(2);
+        let later = stage.now() + 5_000_000;
+        stage.at(later, move |stage| {
+            assert!(!stage.listener(door).has_connection(), "{}", stage.status());
+            if child_serves {
+                Handler::forked(&**stage.listener(door), true);
+            } else {
+                assert_eq!(stage.listener(door).events(), 0);
+                stage.accepts(door, true);
+            }
+        });
+        stage.run();
+        let last = stage.parties.iter().rev().find(|(node, _)| *node == 0).map(|(_, party)| party.phase);
+        assert_eq!(last, Some(if child_serves { Phase::Kernel } else { Phase::Up }), "{}", stage.status());
+        drop(listener);
+        stage.finish();
+    });
 }
