@@ -191,9 +191,9 @@ impl Listener {
         self.service.take_care(self.token);
     }
 
-    /// Whether no more peers come over a fabric.
+    /// Whether no more peers come over a fabric, or the kernel has none to take them.
     pub fn has_left_fabrics(&self) -> bool {
-        self.queue().listening.is_none()
+        !self.kernel_listens() || self.queue().listening.is_none()
     }
 
     /// The descriptor that is readable when a peer asks, -1 for none.

@@ -74,6 +74,10 @@ pub unsafe fn each(message: *const msghdr, mut then: impl FnMut(c_int) -> Result
                 then(unsafe { start.cast::<c_int>().wrapping_add(at).read_unaligned() })?;
             }
         }
+        // What goes beyond the control data is the last one, and the kernel's to refuse.
+        if header.cmsg_len > end.saturating_sub(next.addr()) {
+            break;
+        }
         // SAFETY: the message and one of its headers.
         next = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
