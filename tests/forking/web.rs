@@ -198,7 +198,11 @@ fn haproxy_master_and_worker() {
     for reload in 0..2 {
         if reload > 0 {
             proxy.signal(Signal::USR2);
-            thread::sleep(Duration::from_millis(500));
+            // The old worker has to be gone before the new one can tell clients of this host that connections move.
+            for number in 0..10 {
+                thread::sleep(Duration::from_millis(150));
+                stage.run(&format!("after the reload {number}"), &format!("curl -sS --fail -o /dev/null http://127.0.0.1:{port}/small"));
+            }
         }
         clients.curl();
         clients.ab("-c 4", by_form(200, 5000));

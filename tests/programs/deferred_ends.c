@@ -110,18 +110,21 @@ static void dies(bool kills) {
 static void client_dies(void) {
 	enum { ROUNDS = 12 };
 	struct server server = start_server(FORKING, ROUNDS, echo, 1000);
+	int begun[2];
+	must("pipe", pipe(begun));
 	for (int round = 0; round < ROUNDS; round++) {
 		pid_t client = (pid_t)must("fork", fork());
 		if (!client) {
 			int fd = connect_to_server(&server);
-			send_all(fd, "hello", 5);
 			char block[5];
+			must("write", write(begun[1], "b", 1));
+			send_all(fd, "hello", 5);
 			if (round % 3 == 2) recv_all(fd, block, 5);
 			for (;;) pause();
 		}
+		char byte;
+		must("read", read(begun[0], &byte, 1));
 		usleep((useconds_t)round * 300);
-		/* it has to come so far that the server accepts it */
-		sleep_ms(30);
 		kill(client, SIGKILL);
 		waitpid(client, NULL, 0);
 	}
