@@ -29,6 +29,10 @@ const AT_ONE_ADDRESS: &[&str] = &[
     "socket_written_to_closed",
     "io_nonblocking",
     "descriptor_threads",
+    "deferred_first",
+    "deferred_options",
+    "deferred_stall",
+    "deferred_threads",
 ];
 
 /// Runs the check for each of the programs, several at a time, and gives back the complaints.
