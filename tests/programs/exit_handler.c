@@ -119,7 +119,7 @@ static bool is_whole(const char *program, int listener, size_t which, long micro
 int main(int argc, char **argv) {
 	begin(argc, argv);
 	if (argc > 4) return leave((uint16_t)argument(1, 0), (size_t)argument(2, 0), argument(3, 0));
-	int listener = new_listener(0, 8);
+	int listener = new_listener(SOCK_CLOEXEC, 8);
 	long rounds = argument(1, 20);
 	for (size_t which = 0; which < COUNT(ways); which++) {
 		long whole = 0;

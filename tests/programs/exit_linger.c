@@ -94,7 +94,7 @@ static void watch(const char *program, int listener, size_t which) {
 int main(int argc, char **argv) {
 	begin(argc, argv);
 	if (argc > 3) return leave((uint16_t)argument(1, 0), (size_t)argument(2, 0));
-	int listener = new_listener(0, 8);
+	int listener = new_listener(SOCK_CLOEXEC, 8);
 	for (size_t which = 0; which < COUNT(cases); which++) watch(argv[0], listener, which);
 	close(listener);
 	return 0;

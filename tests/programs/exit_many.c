@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
 	if (argc > 4) return leave((uint16_t)argument(1, 0), argument(2, 0), argument(3, 0));
 	long rounds = argument(1, 300), whole = 0, left = 0;
 	/* room for all that come faster than they are read: a full one would leave some to TCP */
-	int listener = new_listener(0, 4096);
+	int listener = new_listener(SOCK_CLOEXEC, 4096);
 	struct address name = name_of(listener);
 	char port[16], count[16], open[16];
 	snprintf(port, sizeof port, "%d", ntohs(*port_of(&name)));

@@ -207,7 +207,7 @@ static void watch(const char *program, int listener, size_t way, size_t bytes) {
 int main(int argc, char **argv) {
 	begin(argc, argv);
 	if (argc > 4) return leave((uint16_t)argument(1, 0), (size_t)argument(2, 0), (size_t)argument(3, 0));
-	int listener = new_listener(0, 8);
+	int listener = new_listener(SOCK_CLOEXEC, 8);
 	size_t bytes = (size_t)argument(1, 0);
 	bool with_signals = argument(2, 1);
 	for (size_t way = 0; way < COUNT(ways); way++) {

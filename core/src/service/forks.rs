@@ -8,7 +8,7 @@
 //!
 //! The word goes through the eventfd that wakes the service, which children have a descriptor of: a count that no wake-up adds.
 
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::Arc;
 
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -29,6 +29,8 @@ static WAKE: AtomicI32 = AtomicI32::new(-1);
 static PARENT: AtomicI32 = AtomicI32::new(-1);
 /// The process has forked, and the service has not seen to it.
 static FORKED: AtomicBool = AtomicBool::new(false);
+/// How often it has forked, modulo 2^32.
+static FORKS: AtomicU32 = AtomicU32::new(0);
 /// A child serves, or has served, what is a listener's of this process; as told by itself.
 static CHILD_SERVES: AtomicBool = AtomicBool::new(false);
 
@@ -74,8 +76,14 @@ fn signal(fd: i32, count: u64) -> Result<()> {
 
 /// After fork in the parent, see [`Service::pause`]: the service is to do the rest. Async-signal-safe.
 pub fn note_fork() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
     FORKED.store(true, Ordering::Release);
     let _ = signal(WAKE.load(Ordering::Relaxed), 1);
+}
+
+/// How often the process has forked: what was made since then no child has.
+pub fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
 }
 
 /// In a forked child: the service is the parent's, which can be told something.

@@ -6,7 +6,7 @@
 
 mod forks;
 
-pub use forks::{inherit, note_fork, tell_parent};
+pub use forks::{forks, inherit, note_fork, tell_parent};
 
 use core::{
     sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},

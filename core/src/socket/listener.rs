@@ -21,7 +21,7 @@ use super::{
 use crate::{
     fabric::{Event, Listening, Token},
     log_debug,
-    service::{Care, Ending, Handler, Service},
+    service::{self, Care, Ending, Handler, Service},
     stats::{self, Counter},
     sys::{
         clock::Nanos,
@@ -54,6 +54,8 @@ pub struct Listener {
     leaving: AtomicBool,
     /// Other processes have the kernel's socket too.
     shared: AtomicBool,
+    /// How often the process had forked when it was made.
+    born: u32,
     /// The program itself has read what came here over a fabric.
     served: AtomicBool,
     /// The process has forked, and has not looked at it since: peers wait until it does, or a child says that it serves.
@@ -101,6 +103,7 @@ impl Listener {
             kernel_listens: AtomicBool::new(true),
             leaving: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            born: service::forks(),
             served: AtomicBool::new(false),
             held: AtomicBool::new(false),
             kernel_turn: Mutex::new(()),
@@ -141,6 +144,16 @@ impl Listener {
     /// Whether it stays at the fabrics when the process forks (`service::forks`). A fabric that has the port for itself (iWARP) is not left.
     fn stays(&self, child_serves: bool) -> bool {
         !self.kernel_listens() || self.served.load(Ordering::Relaxed) && !child_serves
+    }
+
+    /// A child has it, too.
+    pub(super) fn after_fork(&self, child_serves: bool) {
+        if self.stays(child_serves) {
+            // Whoever sleeps here looks.
+            self.sleepers.wake(Interest::READ);
+        } else {
+            self.leave_fabrics();
+        }
     }
 
     /// The program looks at it.
@@ -414,11 +427,9 @@ impl Handler for Listener {
     }
 
     fn forked(&self, child_serves: bool) {
-        if self.stays(child_serves) {
-            // Whoever sleeps here looks.
-            self.sleepers.wake(Interest::READ);
-        } else {
-            self.leave_fabrics();
+        // Else no child has it.
+        if self.born != service::forks() {
+            self.after_fork(child_serves);
         }
     }
 }

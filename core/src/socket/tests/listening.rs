@@ -129,7 +129,7 @@ fn held_after_fork() {
         stage.at(later, move |stage| {
             assert!(!stage.listener(door).has_connection(), "{}", stage.status());
             if child_serves {
-                Handler::forked(&**stage.listener(door), true);
+                stage.listener(door).after_fork(true);
             } else {
                 assert_eq!(stage.listener(door).events(), 0);
                 stage.accepts(door, true);
