@@ -13,12 +13,12 @@ const FUNCTIONS: &str = r#"
 ours="env LD_PRELOAD=$LIB"
 kernel="env"; ours_off="$ours"; ours_on="$ours RDMAV_FORK_SAFE=1"; own_on="$ours RSOCKET_DEFER=1"
 shipped_off="env LD_PRELOAD=$SHIPPED"; shipped_on="$shipped_off RDMAV_FORK_SAFE=1"
-# pair SERVER CLIENT PORT SPEAKS SILENCE: two connections of forking_talk's, one after the other
+# pair SERVER CLIENT PORT SPEAKS SILENCE BYTES: one connection of forking_talk's
 pair() {
   local server=${!1} client=${!2}
   counters
-  $server "$TALK" $HOST_A server $3 1 0 $4 2 > /run/server 2>&1 & local pid=$!
-  rwait $3 && $client "$TALK" $HOST_A client $3 $4 2 $5; local status=$?
+  $server "$TALK" $HOST_A server $3 1 0 $4 1 > /run/server 2>&1 & local pid=$!
+  rwait $3 && $client "$TALK" $HOST_A client $3 $4 1 $5 $6; local status=$?
   sleep 0.2; kill $pid 2>/dev/null; wait $pid
   counters
   [ $status = 0 ] || cat /run/server
@@ -75,8 +75,8 @@ const PAIRS: &[Pair] = &[
     ("kernel", "ours_off", false, 0, Way::Tcp),
 ];
 
-/// What the client of `forking_talk` sends and gets back in two connections.
-const PAIR_BYTES: u64 = 4 << 20;
+/// What the client of `forking_talk` sends and gets back.
+const PAIR_BYTES: u64 = 600_000;
 
 fn vm() -> Vm {
     Vm::new().cpus(2).memory(1024).env("LIB", artefact("librspreload.so"))
@@ -89,13 +89,13 @@ fn whatever_the_other_end_has_nothing_but_the_programs_bytes_arrives() {
     let name = |(server, client, first, silence, _): &Pair| format!("{server}-{client}.{}.{silence}", u8::from(*first));
     for (at, pair) in PAIRS.iter().enumerate() {
         let (server, client, first, silence, _) = pair;
-        let call = format!("pair {server} {client} {} {} {silence}", 5100 + at, u8::from(*first));
+        let call = format!("pair {server} {client} {} {} {silence} {}", 5100 + at, u8::from(*first), PAIR_BYTES / 2);
         session = session.step_within(&name(pair), Duration::from_secs(60), &call);
     }
     let outcome = session.run();
     for pair in PAIRS {
         let output = outcome.step(&name(pair)).ok();
-        assert!(output.contains("right 2"), "{pair:?}: {output}");
+        assert!(output.contains("right 1"), "{pair:?}: {output}");
         let (before, after) = Counters::first_and_last(output);
         let moved = after - before;
         println!("{pair:?}: {moved:?}");
@@ -134,7 +134,7 @@ def app(environ, start_response):
     start_response('200 OK', [('Content-Length', '100000')])
     return [bytes(100000)]
 END
-head -c 3000000 /dev/urandom > /run/source
+head -c 1000000 /dev/urandom > /run/source
 cat > /run/echo.sh <<'END'
 socat -t 30 - TCP:$HOST_A:$1 < /run/source > /run/copy && cmp /run/source /run/copy
 END
@@ -160,23 +160,23 @@ fn over_rdma(outcome: &Outcome, step: &str, bytes: u64, connections: i64) {
 fn servers_with_processes_of_their_own() {
     let ab = |port: u16, how: &str| format!("ab -q {how} http://$HOST_A:{port}/block");
     let rows = [
-        ("nginx", 8080, "nginx -c /run/nginx.conf".to_owned(), ab(8080, "-n 30 -c 4"), 30 * 100_000, 30),
-        ("nginx-keep", 8080, "nginx -c /run/nginx.conf".to_owned(), ab(8080, "-k -n 60 -c 4"), 60 * 100_000, 4),
-        ("apache", 8081, "/usr/sbin/apache2 -D FOREGROUND -f /run/apache.conf".to_owned(), ab(8081, "-n 20 -c 2"), 20 * 100_000, 20),
+        ("nginx", 8080, "nginx -c /run/nginx.conf".to_owned(), ab(8080, "-n 8 -c 2"), 8 * 100_000, 8),
+        ("nginx-keep", 8080, "nginx -c /run/nginx.conf".to_owned(), ab(8080, "-k -n 20 -c 2"), 20 * 100_000, 2),
+        ("apache", 8081, "/usr/sbin/apache2 -D FOREGROUND -f /run/apache.conf".to_owned(), ab(8081, "-n 8 -c 2"), 8 * 100_000, 8),
         (
             "gunicorn",
             8082,
             "/usr/bin/python3 -m gunicorn -w 4 -b $HOST_A:8082 --chdir /run application:app".to_owned(),
-            "ab -q -n 20 -c 2 http://$HOST_A:8082/".to_owned(),
-            20 * 100_000,
-            20,
+            "ab -q -n 8 -c 2 http://$HOST_A:8082/".to_owned(),
+            8 * 100_000,
+            8,
         ),
         (
             "socat",
             5000,
             "socat TCP-LISTEN:5000,bind=$HOST_A,fork,reuseaddr PIPE".to_owned(),
             "bash /run/echo.sh 5000".to_owned(),
-            2 * 3_000_000,
+            2 * 1_000_000,
             1,
         ),
         (
@@ -184,7 +184,7 @@ fn servers_with_processes_of_their_own() {
             5001,
             "socat TCP-LISTEN:5001,bind=$HOST_A,fork,reuseaddr EXEC:cat,nofork".to_owned(),
             "bash /run/echo.sh 5001".to_owned(),
-            2 * 3_000_000,
+            2 * 1_000_000,
             1,
         ),
     ];

@@ -3,7 +3,7 @@
  *
  * forking_talk ADDRESS server PORT STYLE WAY SPEAKS CONNECTIONS: serves so many connections and ends. STYLE: own, forking, prefork (two
  * workers); WAY: how the loop waits (deferred_loop.h); SPEAKS: 1, the server greets, or 0.
- * forking_talk ADDRESS client PORT SPEAKS CONNECTIONS SILENCE: connects so often; is silent first for so many ms, in which nothing may come
+ * forking_talk ADDRESS client PORT SPEAKS CONNECTIONS SILENCE [BYTES]: connects so often; is silent first for so many ms, in which nothing may come
  * but the greeting. Prints what went wrong, and at last "right N", and the longest time that anything has taken: "slowest_ms N". */
 #include "deferred_loop.h"
 
@@ -74,7 +74,7 @@ static int64_t step(int64_t begun) {
 	return now;
 }
 
-static bool talk_once(int silence) {
+static bool talk_once(int silence, long bytes) {
 	int64_t begun = now_us();
 	int fd = new_socket(0), wrong = 0;
 	char text[GREETING] = "", byte;
@@ -94,7 +94,7 @@ static bool talk_once(int silence) {
 	begun = step(begun);
 	if (through_echo(fd, 60, 60) != 60) say("FAILED: a small message"), wrong++;
 	step(begun);
-	if (through_echo(fd, MIB, 20000) != MIB) say("FAILED: a large message"), wrong++;
+	if (through_echo(fd, bytes, 20000) != bytes) say("FAILED: a large message"), wrong++;
 	begun = now_us();
 	must("shutdown", shutdown(fd, SHUT_WR));
 	if (recv(fd, &byte, 1, 0) != 0) say("FAILED: no end"), wrong++;
@@ -107,7 +107,7 @@ static int client(void) {
 	int connections = (int)argument(4, 1), right = 0;
 	*port_of(&local) = htons((in_port_t)argument(2, 0));
 	speaks = argument(3, 0);
-	for (int i = 0; i < connections; i++) right += talk_once((int)argument(5, 0));
+	for (int i = 0; i < connections; i++) right += talk_once((int)argument(5, 0), argument(6, MIB));
 	say("right %d", right);
 	say("slowest_ms %ld", (long)(slowest / 1000));
 	return right != connections;
