@@ -13,12 +13,12 @@ const FUNCTIONS: &str = r#"
 ours="env LD_PRELOAD=$LIB"
 kernel="env"; ours_off="$ours"; ours_on="$ours RDMAV_FORK_SAFE=1"; own_on="$ours RSOCKET_DEFER=1"
 shipped_off="env LD_PRELOAD=$SHIPPED"; shipped_on="$shipped_off RDMAV_FORK_SAFE=1"
-# pair SERVER CLIENT PORT SPEAKS SILENCE BYTES: one connection of forking_talk's
+# pair SERVER CLIENT PORT SPEAKS SILENCE: one connection of forking_pair's
 pair() {
   local server=${!1} client=${!2}
   counters
-  $server "$TALK" $HOST_A server $3 1 0 $4 1 > /run/server 2>&1 & local pid=$!
-  rwait $3 && $client "$TALK" $HOST_A client $3 $4 1 $5 $6; local status=$?
+  $server "$PAIR" $HOST_A server $3 $4 > /run/server 2>&1 & local pid=$!
+  rwait $3 && $client "$PAIR" $HOST_A client $3 $4 $5; local status=$?
   sleep 0.2; kill $pid 2>/dev/null; wait $pid
   counters
   [ $status = 0 ] || cat /run/server
@@ -27,7 +27,7 @@ pair() {
 # served PORT "SERVER" "CLIENT"
 served() {
   counters
-  $ours_on $2 > /run/server 2>&1 & local pid=$!
+  setsid $ours_on $2 > /run/server 2>&1 & local pid=$!
   rwait $1 60 && $ours_on bash -c "exec $3"; local status=$?
   sleep 0.3; kill -${STOP:-TERM} $pid; wait $pid
   counters
@@ -46,8 +46,8 @@ enum Way {
 /// Server, client, whether the server speaks first, and for how long the client is silent.
 type Pair = (&'static str, &'static str, bool, u32, Way);
 
-/// Those with one of ours at least, but for a client without the setting of a shipped server with it, which writes four zero bytes to each of its
-/// clients.
+/// Those with one of ours at least. What cannot go well because of the shipped library: its server with the setting writes four zero bytes to
+/// each of its clients, and its client with it waits for ever for a server that has nothing to say.
 const PAIRS: &[Pair] = &[
     ("ours_on", "ours_on", false, 0, Way::Rdma),
     ("ours_on", "ours_on", true, 0, Way::Rdma),
@@ -70,12 +70,11 @@ const PAIRS: &[Pair] = &[
     ("kernel", "own_on", true, 0, Way::Tcp),
     ("ours_off", "ours_on", false, 0, Way::Tcp),
     ("ours_off", "kernel", true, 0, Way::Tcp),
-    ("ours_off", "shipped_on", false, 0, Way::Tcp),
     ("shipped_off", "ours_on", true, 0, Way::Tcp),
     ("kernel", "ours_off", false, 0, Way::Tcp),
 ];
 
-/// What the client of `forking_talk` sends and gets back.
+/// What the client of `forking_pair` sends and gets back.
 const PAIR_BYTES: u64 = 600_000;
 
 fn vm() -> Vm {
@@ -84,18 +83,18 @@ fn vm() -> Vm {
 
 #[test]
 fn whatever_the_other_end_has_nothing_but_the_programs_bytes_arrives() {
-    let vm = vm().env("SHIPPED", SHIPPED).env("TALK", build_c_program("forking_talk")).env("RSOCKET_CONNECT_DEADLINE", "2000");
+    let vm = vm().env("SHIPPED", SHIPPED).env("PAIR", build_c_program("forking_pair")).env("RSOCKET_CONNECT_DEADLINE", "2000");
     let mut session = VmSession::new(vm).prelude(FUNCTIONS);
     let name = |(server, client, first, silence, _): &Pair| format!("{server}-{client}.{}.{silence}", u8::from(*first));
     for (at, pair) in PAIRS.iter().enumerate() {
         let (server, client, first, silence, _) = pair;
-        let call = format!("pair {server} {client} {} {} {silence} {}", 5100 + at, u8::from(*first), PAIR_BYTES / 2);
-        session = session.step_within(&name(pair), Duration::from_secs(60), &call);
+        let call = format!("pair {server} {client} {} {} {silence}", 5100 + at, u8::from(*first));
+        session = session.step_within(&name(pair), Duration::from_secs(50), &call);
     }
     let outcome = session.run();
     for pair in PAIRS {
         let output = outcome.step(&name(pair)).ok();
-        assert!(output.contains("right 1"), "{pair:?}: {output}");
+        assert!(output.lines().any(|line| line == "right"), "{pair:?}: {output}");
         let (before, after) = Counters::first_and_last(output);
         let moved = after - before;
         println!("{pair:?}: {moved:?}");
@@ -129,11 +128,6 @@ StartServers 2
  Require all granted
 </Directory>
 END
-cat > /run/application.py <<END
-def app(environ, start_response):
-    start_response('200 OK', [('Content-Length', '100000')])
-    return [bytes(100000)]
-END
 head -c 1000000 /dev/urandom > /run/source
 cat > /run/echo.sh <<'END'
 socat -t 30 - TCP:$HOST_A:$1 < /run/source > /run/copy && cmp /run/source /run/copy
@@ -164,14 +158,6 @@ fn servers_with_processes_of_their_own() {
         ("nginx-keep", 8080, "nginx -c /run/nginx.conf".to_owned(), ab(8080, "-k -n 20 -c 2"), 20 * 100_000, 2),
         ("apache", 8081, "/usr/sbin/apache2 -D FOREGROUND -f /run/apache.conf".to_owned(), ab(8081, "-n 8 -c 2"), 8 * 100_000, 8),
         (
-            "gunicorn",
-            8082,
-            "/usr/bin/python3 -m gunicorn -w 4 -b $HOST_A:8082 --chdir /run application:app".to_owned(),
-            "ab -q -n 8 -c 2 http://$HOST_A:8082/".to_owned(),
-            8 * 100_000,
-            8,
-        ),
-        (
             "socat",
             5000,
             "socat TCP-LISTEN:5000,bind=$HOST_A,fork,reuseaddr PIPE".to_owned(),
@@ -193,7 +179,7 @@ fn servers_with_processes_of_their_own() {
         session = session.step_within(name, Duration::from_secs(120), &format!("served {port} \"{server}\" \"{client}\""));
     }
     let sql = "select sum(length(repeat('x', 1000) || generate_series)) from generate_series(1, 2000)";
-    let postgres = "rm -rf /run/data; mkdir /run/data; chown postgres /run/data; $as_postgres $postgres/initdb -D /run/data -A trust > /run/initdb || exit 1
+    let postgres = "rm -rf /run/data; mkdir /run/data; chown postgres /run/data; $as_postgres $postgres/initdb -D /run/data -A trust > /run/initdb || exit 1; echo 'host all all 0.0.0.0/0 trust' >> /run/data/pg_hba.conf
          STOP=INT served 5432 \"$as_postgres $postgres/postgres -D /run/data -k /run/data -c listen_addresses=$HOST_A -c max_connections=20\" \
          \"bash /run/sql.sh\"";
     let script = format!(
