@@ -5,7 +5,7 @@
 
 use core::{
     mem::ManuallyDrop,
-    sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering},
 };
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -18,6 +18,8 @@ const NUMBERS: usize = 1 << 20;
 static MARKS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 /// No number from here on was ever marked.
 static END: AtomicI32 = AtomicI32::new(0);
+/// See [`keep_all_in_children`].
+static KEEP_ALL: AtomicBool = AtomicBool::new(false);
 /// Threads of the library's own.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -44,6 +46,11 @@ pub fn keep_in_children(fd: RawFd) {
     if let Some(count) = count(fd).filter(|_| is_own(fd)) {
         count.fetch_or(KEPT, Ordering::Relaxed);
     }
+}
+
+/// A library of others holds on to descriptors that it has, and would use their numbers in a child too: children keep all.
+pub fn keep_all_in_children() {
+    KEEP_ALL.store(true, Ordering::Relaxed);
 }
 
 /// The number is the library's until the kernel gives it to the program: for a descriptor whose owner does not say when it is closed.
@@ -81,7 +88,12 @@ pub fn next(first: RawFd, last: RawFd) -> Option<RawFd> {
 pub fn forget_all() {
     for (fd, count) in (0..END.load(Ordering::Relaxed)).zip(&MARKS) {
         let marks = count.load(Ordering::Relaxed);
-        if marks != 0 && marks & KEPT == 0 {
+        if marks == 0 || marks & KEPT != 0 {
+            continue;
+        }
+        if KEEP_ALL.load(Ordering::Relaxed) {
+            count.store(0, Ordering::Relaxed);
+        } else {
             close(fd);
         }
     }
