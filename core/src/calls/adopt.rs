@@ -1,8 +1,8 @@
 //! Sockets from elsewhere: inherited by exec, or received over a Unix socket.
 //!
-//! Whatever brings a number into the process looks whether it is a TCP socket that is not connected, and notes it in the descriptor table
-//! ([`note`], [`note_inherited`]). The first call on such a number adopts it: it is an rsocket then, as if this process had made it. One that
-//! listens already does so on the fabrics once this process waits for connections there ([`awaited`]): whoever merely holds it, as a
+//! Whatever brings a number into the process looks whether it is a TCP socket, and notes it in the descriptor table ([`note`],
+//! [`note_inherited`]). The first call on such a number adopts it: it is an rsocket then, as if this process had made it; one that is connected
+//! only where connections move when they are first used (`calls::deferred`), else it is the kernel's. One that listens already does so on the fabrics once this process waits for connections there ([`awaited`]): whoever merely holds it, as a
 //! program that starts servers, leaves the peers to others.
 //!
 //! The other way round, a socket that is given away stays the kernel's, or cannot go ([`give_away`]).

@@ -7,16 +7,16 @@ use core::net::SocketAddr;
 use std::{os::fd::RawFd, sync::Arc};
 
 use rustix::{
-    fd::{BorrowedFd, IntoRawFd},
+    fd::BorrowedFd,
     io::Errno,
-    net::{RecvFlags, SocketFlags, sockopt},
+    net::{RecvFlags, sockopt},
 };
 
-use super::{Route, ours, ours_awaited};
+use super::{Route, ours, ours_awaited, socket::take_from_kernel};
 use crate::{
     config::{self, Deferral},
     error::Result,
-    fabric::{ConnectTo, FabricKind, ListenOn},
+    fabric::{ConnectTo, FabricKind, Kernel, ListenOn},
     fd::{self, Held},
     log_debug,
     service::Service,
@@ -30,9 +30,7 @@ pub(super) fn is_wanted(socket: &Socket) -> bool {
 }
 
 fn names(kernel: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)> {
-    let peer = rustix::net::getpeername(kernel).ok().flatten().and_then(address::from_kernel)?;
-    let local = rustix::net::getsockname(kernel).ok().and_then(address::from_kernel)?;
-    Some((address::for_fabric(local), address::for_fabric(peer)))
+    Some((address::for_fabric(address::local(kernel)?), address::for_fabric(address::peer(kernel)?)))
 }
 
 /// listen(2): the kernel listens, and clients of this host are told what becomes of their connections.
@@ -48,7 +46,7 @@ pub(super) fn listen(socket: &Socket, kernel: BorrowedFd<'_>, backlog: i32) -> R
 /// Clients of this host are told. Who has the listener from another process does that when it first waits for clients.
 fn mark(socket: &Socket, kernel: BorrowedFd<'_>) {
     socket.mark(|| {
-        let addr = rustix::net::getsockname(kernel).ok().and_then(address::from_kernel)?;
+        let addr = address::local(kernel)?;
         let v6_only = sockopt::ipv6_v6only(kernel).unwrap_or(false);
         let endpoint = socket.options.sizes().endpoint();
         let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog: 0, only: None, endpoint };
@@ -58,15 +56,10 @@ fn mark(socket: &Socket, kernel: BorrowedFd<'_>) {
 
 /// accept4(2) of such a listener.
 pub(super) fn accept(kernel: BorrowedFd<'_>, held: &Held, flags: i32) -> Result<(RawFd, SocketAddr)> {
-    let mut with = SocketFlags::empty();
-    with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
-    with.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);
     mark(&held.socket, kernel);
-    let (accepted, peer) = rustix::net::acceptfrom_with(kernel, with)?;
-    let number = accepted.into_raw_fd();
+    let (number, peer) = take_from_kernel(kernel, flags)?;
     let (options, _) = held.socket.options.inherit();
     fd::open(number, Socket::deferred(held.socket.domain, options), flags & libc::SOCK_NONBLOCK != 0);
-    let peer = peer.and_then(address::from_kernel).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
     Ok((number, peer))
 }
 
@@ -83,9 +76,10 @@ pub(super) fn connect(fd: RawFd, held: &Held, service: &Arc<Service>, to: Socket
             None
         };
         let port = own_port(fd, held.socket.domain)?;
-        let any = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
         let sizes = held.socket.options.sizes();
-        let on = ListenOn { addr: SocketAddr::new(any, port), v6_only: to.is_ipv6(), backlog: 1, only, endpoint: sizes.endpoint() };
+        let mut addr = address::anywhere(to);
+        addr.set_port(port);
+        let on = ListenOn { addr, v6_only: to.is_ipv6(), backlog: 1, only, endpoint: sizes.endpoint() };
         let stream = match begun {
             Some(stream) => Arc::clone(stream),
             None => Stream::connecting(service, &ConnectTo::new(to, sizes.endpoint()), sizes, u64::MAX, None),
@@ -110,13 +104,8 @@ pub(super) fn connect(fd: RawFd, held: &Held, service: &Arc<Service>, to: Socket
 
 /// The port that the client's end is to be found by. Where it has none yet, it gets one, as by connect(2).
 fn own_port(fd: RawFd, domain: i32) -> Option<u16> {
-    let kernel = descriptor::borrow(fd)?;
-    let port = || Some(rustix::net::getsockname(kernel).ok().and_then(address::from_kernel)?.port()).filter(|port| *port != 0);
-    port().or_else(|| {
-        let any = if domain == libc::AF_INET6 { SocketAddr::from(([0_u16; 8], 0)) } else { SocketAddr::from(([0, 0, 0, 0], 0)) };
-        rustix::net::bind(kernel, &any).ok()?;
-        port()
-    })
+    let bound = address::local(descriptor::borrow(fd)?).map(|local| local.port()).filter(|port| *port != 0);
+    bound.or_else(|| Kernel { fd, is_ipv6: domain == libc::AF_INET6 }.reserve())
 }
 
 /// The first use of a connection that TCP has accepted, by data or a wait: from now on it is a stream, or the kernel's.

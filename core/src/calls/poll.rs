@@ -50,8 +50,12 @@ pub(super) struct Polled {
 
 impl Polled {
     pub(super) fn new(fd: RawFd) -> Self {
-        inherited::listens(fd);
-        Polled { held: deferred::used(fd), set: fd::get_set(fd), lost: inherited::events(fd) }
+        let held = deferred::used(fd);
+        if held.is_none() {
+            inherited::listens(fd);
+        }
+        let lost = if held.is_none() { inherited::events(fd) } else { 0 };
+        Polled { held, set: fd::get_set(fd), lost }
     }
 
     pub(super) fn entry(&self, fd: RawFd, events: i16) -> Entry<'_> {

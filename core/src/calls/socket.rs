@@ -69,10 +69,15 @@ fn make(domain: i32, kind: i32, protocol: i32, origin: Origin, allowed: impl Fn(
 /// The kernel's socket under the program's number (DESIGN: D1).
 pub(super) fn placeholder(domain: i32, flags: i32) -> Result<OwnedFd> {
     let family = if domain == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    rustix::net::socket_with(family, SocketType::STREAM, socket_flags(flags), None)
+}
+
+/// SOCK_NONBLOCK and SOCK_CLOEXEC.
+fn socket_flags(flags: i32) -> SocketFlags {
     let mut with = SocketFlags::empty();
     with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
     with.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);
-    rustix::net::socket_with(family, SocketType::STREAM, with, None)
+    with
 }
 
 /// bind(2). The kernel binds; listen and connect ask it for the address.
@@ -96,7 +101,7 @@ fn is_of_family(addr: &[u8], domain: i32) -> bool {
 }
 
 fn kernel_name(fd: RawFd) -> Option<SocketAddr> {
-    rustix::net::getsockname(descriptor::borrow(fd)?).ok().and_then(address::from_kernel)
+    address::local(descriptor::borrow(fd)?)
 }
 
 /// listen(2).
@@ -295,20 +300,22 @@ fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -
         let _ = ppoll::ppoll(&mut [], Some(Duration::from_millis(1)), None);
         return Ok(None);
     };
-    let mut with = SocketFlags::empty();
-    with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
-    with.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);
-    match rustix::net::acceptfrom_with(kernel, with) {
-        Ok((accepted, peer)) => {
+    match take_from_kernel(kernel, flags) {
+        Ok((number, peer)) => {
             stats::add(Counter::AcceptedKernel, 1);
-            let number = accepted.into_raw_fd();
             fd::forget(number);
-            let peer = peer.and_then(address::from_kernel).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
             Ok(Some((number, peer)))
         }
         Err(Errno::AGAIN) => Ok(None),
         Err(errno) => Err(errno),
     }
+}
+
+/// Takes a connection from the kernel's queue.
+pub(super) fn take_from_kernel(kernel: BorrowedFd<'_>, flags: i32) -> Result<(RawFd, SocketAddr)> {
+    let (accepted, peer) = rustix::net::acceptfrom_with(kernel, socket_flags(flags))?;
+    let peer = peer.and_then(address::from_kernel).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+    Ok((accepted.into_raw_fd(), peer))
 }
 
 fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64>) -> Result<()> {

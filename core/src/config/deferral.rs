@@ -5,11 +5,11 @@ use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
 use super::{
     directory,
-    file::{self, Content, printable},
+    file::{self, printable},
     policy::is_named,
     program, variable, warn,
 };
-use crate::{error::Text, sys::once::Once};
+use crate::sys::once::Once;
 
 /// Longest `fork_programs` in bytes; what is behind is ignored with a warning.
 const LONGEST_FILE: usize = 64 << 10;
@@ -59,26 +59,12 @@ impl Deferral {
 
 /// Whether a line of the file names the program.
 fn is_listed(path: &Path, program: &str, warn: &mut dyn FnMut(String)) -> bool {
-    let text = match file::read(path, LONGEST_FILE) {
-        Ok(Content::Missing) => return false,
-        Ok(Content::Whole(text)) => text,
-        Ok(Content::Cut(text)) => {
-            warn(format!("{}: only the first {LONGEST_FILE} bytes are read", path.display()));
-            text
-        }
-        Err(error) => {
-            warn(format!("{}: cannot be read ({}); it is ignored", path.display(), Text(error)));
-            return false;
-        }
-    };
+    let Some(text) = file::text(path, LONGEST_FILE, warn) else { return false };
     let mut listed = false;
-    for (index, raw) in text.split(|byte| *byte == b'\n').enumerate() {
-        let line = raw.split(|byte| *byte == b'#').next().unwrap_or_default().trim_ascii();
-        let name = core::str::from_utf8(line).ok().filter(|name| !name.contains(char::is_whitespace));
-        match name {
-            Some("") => {}
+    for (number, line) in file::lines(&text) {
+        match core::str::from_utf8(line).ok().filter(|name| !name.contains(char::is_whitespace)) {
             Some(name) => listed |= is_named(name.trim_end_matches('*'), program),
-            None => warn(format!("{}:{}: `{}` is not one word; the line is skipped", path.display(), index + 1, printable(line))),
+            None => warn(format!("{}:{number}: `{}` is not one word; the line is skipped", path.display(), printable(line))),
         }
     }
     listed

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{error::Text, sys::once::Once};
+use crate::sys::once::Once;
 
 use super::{
     directory,
@@ -46,30 +46,14 @@ impl PreloadConfig {
     /// Reads the file in `dir`. Missing or unreadable (a warning): everything is allowed.
     pub fn load(dir: &Path, warn: &mut dyn FnMut(String)) -> Self {
         let path = dir.join("preload_config");
-        let text = match file::read(&path, LONGEST_FILE) {
-            Ok(Content::Missing) => return PreloadConfig::default(),
-            Ok(Content::Whole(text)) => text,
-            Ok(Content::Cut(text)) => {
-                warn(format!("{}: only the first {LONGEST_FILE} bytes are read", path.display()));
-                text
-            }
-            Err(error) => {
-                warn(format!("{}: cannot be read ({}); it is ignored", path.display(), Text(error)));
-                return PreloadConfig::default();
-            }
-        };
+        let Some(text) = file::text(&path, LONGEST_FILE, warn) else { return PreloadConfig::default() };
         PreloadConfig::parse(&text, &path.display().to_string(), warn)
     }
 
     /// Takes the lines of `text`; `name` is the file's, for warnings. Bad lines are skipped with a warning.
     pub fn parse(text: &[u8], name: &str, warn: &mut dyn FnMut(String)) -> Self {
         let (mut lines, mut restricts) = (Vec::new(), false);
-        for (index, raw) in text.split(|byte| *byte == b'\n').enumerate() {
-            let content = raw.split(|byte| *byte == b'#').next().unwrap_or_default().trim_ascii();
-            if content.is_empty() {
-                continue;
-            }
-            let number = index + 1;
+        for (number, content) in file::lines(text) {
             restricts = true;
             match Line::parse(content) {
                 Ok(_) if lines.len() >= MOST_LINES => {

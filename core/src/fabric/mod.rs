@@ -7,7 +7,11 @@
 //! Who may call: connection management ([`Fabric::events`], dropping an endpoint) belongs to the service thread; an
 //! endpoint lives behind the engine lock of its socket (DESIGN: lock 4), and nothing here blocks.
 
-use core::{fmt, net::SocketAddr, sync::atomic::AtomicU32};
+use core::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::atomic::AtomicU32,
+};
 use std::{os::fd::RawFd, sync::Arc};
 
 pub mod choice;
@@ -28,7 +32,10 @@ use smallvec::SmallVec;
 use crate::{
     error::{Errno, Result, Text},
     log::warn_once,
-    sys::{clock::Nanos, descriptor::OwnFd},
+    sys::{
+        clock::Nanos,
+        descriptor::{self, OwnFd},
+    },
     work::{Completion, ExposedMemory, MessageMode, Payload, WorkRequest},
 };
 
@@ -260,6 +267,22 @@ pub struct Kernel {
     pub fd: RawFd,
     /// Whether it is of the family AF_INET6.
     pub is_ipv6: bool,
+}
+
+impl Kernel {
+    /// Binds it to a port of the kernel's choice. Not to an address: that would show (ipv6(7), IPV6_V6ONLY), and stay if the kernel has to
+    /// connect after all.
+    pub fn reserve(self) -> Option<u16> {
+        let socket = descriptor::borrow(self.fd)?;
+        rustix::net::bind(socket, &SocketAddr::new(any(self.is_ipv6), 0)).ok()?;
+        let port = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?.port();
+        (port != 0).then_some(port)
+    }
+}
+
+/// The wildcard address of a family.
+pub fn any(is_ipv6: bool) -> IpAddr {
+    if is_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) }
 }
 
 /// What to connect.

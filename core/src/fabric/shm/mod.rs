@@ -8,7 +8,7 @@
 //! comes as [`Endpoint::outcome`](super::Endpoint::outcome).
 
 use core::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::atomic::{AtomicBool, AtomicU32},
 };
 use std::{os::fd::RawFd, sync::Arc};
@@ -21,12 +21,9 @@ use rustix::{
 use crate::{
     config,
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, Kernel, ListenOn, Listening, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
     log_debug,
-    sys::{
-        descriptor::{self, OwnFd},
-        lock::Leaf,
-    },
+    sys::{descriptor::OwnFd, lock::Leaf},
 };
 
 mod channel;
@@ -80,7 +77,7 @@ impl Shm {
     fn client_addr(&self, to: &ConnectTo, source: IpAddr) -> SocketAddr {
         let bound = to.local.filter(|local| local.port() != 0);
         let ip = to.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified()).unwrap_or(source);
-        let port = bound.map(|bound| bound.port()).or_else(|| reserve(to.kernel?)).unwrap_or_else(|| self.port());
+        let port = bound.map(|bound| bound.port()).or_else(|| to.kernel?.reserve()).unwrap_or_else(|| self.port());
         let mut addr = to.peer;
         addr.set_ip(ip);
         addr.set_port(port);
@@ -101,16 +98,6 @@ fn source_on_this_host(peer: SocketAddr) -> Option<IpAddr> {
     rustix::net::connect(&probe, &peer).ok()?;
     let source = SocketAddr::try_from(getsockname(&probe).ok()?).ok()?;
     (source.ip() == peer.ip()).then_some(peer.ip())
-}
-
-/// Binds the program's socket to a port of the kernel's choice. Not to an address: that would show (ipv6(7), IPV6_V6ONLY), and stay if
-/// the kernel has to connect after all.
-fn reserve(kernel: Kernel) -> Option<u16> {
-    let socket = descriptor::borrow(kernel.fd)?;
-    let any = if kernel.is_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
-    rustix::net::bind(socket, &SocketAddr::new(any, 0)).ok()?;
-    let port = SocketAddr::try_from(getsockname(socket).ok()?).ok()?.port();
-    (port != 0).then_some(port)
 }
 
 impl Fabric for Shm {

@@ -19,20 +19,15 @@ const FIRST_WORD: Nanos = 1_000_000_000;
 impl Stream {
     /// No fabric has made the connection: it has failed, or the time is over.
     fn not_connected(self: &Arc<Self>) {
-        let (failure, peer) = match self.state.lock() {
+        let (failure, peer, moving) = match self.state.lock() {
             Ok(mut state) => {
                 let stopped = state.engine.as_ref().is_some_and(|engine| engine.kind() == FabricKind::Shm);
-                // That a program of this host is stopped says nothing of others there.
-                (state.failure.take(), state.peer.filter(|_| !stopped))
+                let failure = state.failure.take();
+                let moving = failure.is_none() && self.gives_up(&state);
+                // That a program of this host is stopped says nothing of others there; nor does one that leaves its end alone.
+                (failure, state.peer.filter(|_| !stopped && !moving), moving)
             }
-            Err(_) => (None, None),
-        };
-        let failure = match self.state.lock() {
-            Ok(state) if failure.is_none() && self.gives_up(&state) => {
-                self.service.fabric().cancel(self.token);
-                Some(ConnectFailure::Plain)
-            }
-            _ => failure,
+            Err(_) => (None, None, false),
         };
         if failure.is_none() {
             log_trace!("connection {}: nobody answers", self.token.0);
@@ -41,7 +36,7 @@ impl Stream {
             }
             self.service.fabric().cancel(self.token);
         }
-        self.connect_failed(failure.unwrap_or(ConnectFailure::TimedOut));
+        self.connect_failed(failure.unwrap_or(if moving { ConnectFailure::Plain } else { ConnectFailure::TimedOut }));
     }
 
     pub(super) fn connect_failed(self: &Arc<Self>, failure: ConnectFailure) {
@@ -125,9 +120,9 @@ impl Stream {
 
     /// The connection stands, unless the peer's private data makes no sense.
     fn establish(&self, state: &mut State, private_data: &[u8]) -> Result<()> {
-        let accepted = state.phase == Phase::Accepting || state.moving.as_ref().is_some_and(Moving::is_accepted);
+        let (was_asked, accepted) = (state.was_asked(), state.has_accepted());
         let Some(engine) = state.engine.as_mut() else { return Err(Errno::CONNRESET) };
-        if accepted {
+        if was_asked {
             engine.accepted(self.service.now().saturating_add(FIRST_WORD));
         } else if let Err(errno) = engine.establish(private_data) {
             engine.end();
@@ -136,8 +131,6 @@ impl Stream {
         let kind = engine.kind();
         engine.watch(self.user_timeout.load(Ordering::Relaxed) != 0);
         self.note_handshake();
-        // Of a connection that moves the ends are those of TCP.
-        let accepted = state.moving.as_ref().map_or(accepted, |moving| !moving.is_client());
         account::connected(kind, accepted);
         self.note_endpoint_again(state);
         if let Some(peer) = state.peer {
@@ -211,12 +204,11 @@ impl Stream {
             }
             let phase = state.phase;
             // The end of a short connection overtakes the word that it stood: the program gets what it has brought, as with TCP.
-            let accepted = phase == Phase::Accepting || state.moving.as_ref().is_some_and(Moving::is_accepted);
-            let was_up = accepted && phase != Phase::Up && state.engine.as_ref().is_some_and(Engine::has_arrived);
+            let was_up = state.was_asked() && phase != Phase::Up && state.engine.as_ref().is_some_and(Engine::has_arrived);
             if was_up {
                 self.note_endpoint_again(&mut state);
                 if let Some(engine) = &state.engine {
-                    account::connected(engine.kind(), state.moving.as_ref().is_none_or(|moving| !moving.is_client()));
+                    account::connected(engine.kind(), state.has_accepted());
                 }
                 self.set_phase(&mut state, Phase::Up);
                 self.hand_over(&state);

@@ -69,9 +69,6 @@ pub(super) struct Moving {
     sends: bool,
     /// The server's program has something to say first: the shipped library's client takes that for TCP's, as any other.
     speaks: bool,
-    /// What the client is was looked for on this host; it is known to wait for an invitation.
-    looked: bool,
-    known: bool,
 }
 
 /// Ends that wait for a server and whose program has not used them.
@@ -89,8 +86,10 @@ enum Step {
     Follows,
     /// Server: connects to the client.
     Asks,
-    /// Server: the client listens nowhere. It is invited at this time, unless it says something.
-    Hears(Nanos),
+    /// Server: the client listens nowhere. What it is, this host may tell.
+    Looks,
+    /// Server: the client is invited at this time, unless it says something. `known`: it waits for that.
+    Hears { until: Nanos, known: bool },
     /// Server: the client is invited.
     Invites { _listening: Box<dyn Listening> },
 }
@@ -124,6 +123,18 @@ impl Drop for Awaits {
     }
 }
 
+impl State {
+    /// The peer has connected over the fabric, and not this end.
+    pub(super) fn was_asked(&self) -> bool {
+        self.phase == Phase::Accepting || self.moving.as_ref().is_some_and(|moving| moving.accepted)
+    }
+
+    /// To the program this is the end that has accepted. Of a connection that moves the ends are those of TCP.
+    pub(super) fn has_accepted(&self) -> bool {
+        self.moving.as_ref().map_or(self.phase == Phase::Accepting, |moving| !moving.is_client())
+    }
+}
+
 /// What TCP has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tcp {
@@ -137,17 +148,12 @@ enum Tcp {
 
 impl Moving {
     fn new(kernel: OwnFd, shipped: bool, step: Step) -> Self {
-        Moving { kernel, shipped, step, accepted: false, part: false, sends: false, speaks: false, looked: false, known: false }
+        Moving { kernel, shipped, step, accepted: false, part: false, sends: false, speaks: false }
     }
 
     /// The client's end.
     pub(super) fn is_client(&self) -> bool {
         matches!(self.step, Step::Awaits(_) | Step::Follows)
-    }
-
-    /// The peer has connected, and not this end.
-    pub(super) fn is_accepted(&self) -> bool {
-        self.accepted
     }
 
     /// TCP's descriptor, while something may come there that decides.
@@ -171,9 +177,8 @@ impl Moving {
 
     /// Own and the peer's address, as TCP has them.
     pub(super) fn names(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
-        let local = rustix::net::getsockname(&self.kernel).ok().and_then(address::from_kernel);
-        let peer = rustix::net::getpeername(&self.kernel).ok().flatten().and_then(address::from_kernel);
-        (local.map(address::for_fabric), peer.map(address::for_fabric))
+        let of_fabric = |name: Option<SocketAddr>| name.map(address::for_fabric);
+        (of_fabric(address::local(&self.kernel)), of_fabric(address::peer(&self.kernel)))
     }
 
     /// The connection has moved: who still has TCP's, as a child of the program, shall not wait there for ever.
@@ -261,7 +266,7 @@ impl Stream {
         self.first_use(state);
         if let Some(moving) = state.moving.as_mut().filter(|_| speaks)
             && !core::mem::replace(&mut moving.speaks, true)
-            && matches!(moving.step, Step::Hears(_))
+            && matches!(moving.step, Step::Hears { .. })
         {
             self.service.take_care(self.token);
         }
@@ -291,7 +296,7 @@ impl Stream {
                             return;
                         }
                         Step::Awaits(_) | Step::Invites { .. } => true,
-                        Step::Follows | Step::Asks | Step::Hears(_) => false,
+                        Step::Follows | Step::Asks | Step::Looks | Step::Hears { .. } => false,
                     }
                 }
                 _ => false,
@@ -338,7 +343,7 @@ impl Stream {
         let invitable = |moving: &Moving| moving.shipped && matches!(moving.step, Step::Asks);
         match &mut state.moving {
             Some(moving) if invitable(moving) && failure == ConnectFailure::Refused => {
-                moving.step = Step::Hears(now);
+                moving.step = Step::Looks;
                 state.deadline = Some(now.saturating_add(PORT_TIME));
                 self.event_fd.store(-1, Ordering::Release);
                 true
@@ -386,7 +391,8 @@ impl Stream {
                 return Some(Task::Take(endpoint, private_data));
             }
         }
-        if matches!(moving.step, Step::Hears(_)) && !core::mem::replace(&mut moving.looked, true) {
+        if matches!(moving.step, Step::Looks) {
+            moving.step = Step::Hears { until: now, known: false };
             let (local, peer) = moving.names();
             return local.zip(peer).map(|(local, peer)| Task::Look(local, peer));
         }
@@ -394,17 +400,16 @@ impl Stream {
         moving.part = tcp == Tcp::Part;
         match (tcp, &moving.step) {
             (Tcp::Something, _) => Some(Task::Fail(ConnectFailure::Plain)),
-            (_, Step::Hears(_)) if moving.speaks && !moving.known => Some(Task::Fail(ConnectFailure::Plain)),
+            (_, Step::Hears { known: false, .. }) if moving.speaks => Some(Task::Fail(ConnectFailure::Plain)),
             (Tcp::Invitation, _) => {
                 let (_, peer) = moving.names();
                 moving.step = Step::Follows;
                 state.deadline = Some(now.saturating_add(MOVE_TIME));
                 peer.map(|peer| Task::Follow(ConnectTo::new(peer, self.sizes.endpoint())))
             }
-            (Tcp::Nothing, Step::Hears(until)) if now >= *until => {
+            (Tcp::Nothing, Step::Hears { until, .. }) if now >= *until => {
                 let (local, _) = moving.names();
-                let mut addr = local?;
-                addr.set_ip(if addr.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() });
+                let addr = address::anywhere(local?);
                 let only = Some(FabricKind::Verbs);
                 Some(Task::Invite(ListenOn { addr, v6_only: false, backlog: 1, only, endpoint: self.sizes.endpoint() }))
             }
@@ -423,12 +428,13 @@ impl Stream {
         }
     }
 
-    fn hear_until(&self, until: Nanos, known: bool) {
+    /// The client is invited then; `now_known`: it is known now that it waits for that.
+    fn hear_until(&self, then: Nanos, now_known: bool) {
         if let Ok(mut state) = self.state.lock()
-            && let Some(moving) = &mut state.moving
+            && let Some(Moving { step: Step::Hears { until, known }, .. }) = &mut state.moving
         {
-            moving.step = Step::Hears(until);
-            moving.known |= known;
+            *until = then;
+            *known |= now_known;
         }
     }
 
@@ -455,7 +461,8 @@ impl Stream {
     pub(super) fn moving_until(&self, state: &State, now: Nanos) -> Option<Nanos> {
         match &state.moving {
             Some(Moving { part: true, .. }) => Some(now.saturating_add(PART_TIME)),
-            Some(Moving { step: Step::Hears(until), .. }) => Some(*until),
+            Some(Moving { step: Step::Looks, .. }) => Some(now),
+            Some(Moving { step: Step::Hears { until, .. }, .. }) => Some(*until),
             _ => None,
         }
     }
