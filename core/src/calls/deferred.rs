@@ -12,7 +12,7 @@ use rustix::{
     net::{RecvFlags, sockopt},
 };
 
-use super::{Route, ours, ours_awaited, socket::take_from_kernel};
+use super::{Route, accept::take_from_kernel, ours, ours_awaited};
 use crate::{
     config::{self, Deferral},
     error::Result,
