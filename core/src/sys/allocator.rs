@@ -9,7 +9,8 @@ use std::alloc::System;
 
 use super::{inside, last_heap};
 
-struct Allocator;
+/// System, and what `last_heap` has. The process may have another one (feature `allocator`), at a price: see `sys::lock`.
+pub struct Allocator;
 
 /// What a new connection needs of the heap, and more.
 const PROBE: Layout = Layout::new::<[u8; 1 << 16]>();
@@ -94,5 +95,6 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
+#[cfg(feature = "allocator")]
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
