@@ -188,7 +188,7 @@ fn programs_that_are_linked_with_it_go_over_rdma() {
         .step_within("rust", Duration::from_secs(60), rust)
         .run();
     let c = outcome.step("c").ok();
-    assert!(c.contains("all arrived") && c.contains("accepted_verbs 1"), "{c}");
+    assert!(c.contains("72 bytes of path\nby the path\n") && c.contains("all arrived") && c.contains("accepted_verbs 2"), "{c}");
     let rust = outcome.step("rust").ok();
     assert!(rust.contains("connected_verbs 1") && rust.contains("bytes_received_verbs 400000"), "{rust}");
 }

@@ -133,6 +133,7 @@ fn ask(fd: RawFd, held: &Held) -> Option<()> {
         local: Some(SocketAddr::new(local.ip(), 0)),
         silent: connect::is_silent(peer.ip()),
         tos: socket.options.tos(),
+        path: socket.options.path(),
         ..ConnectTo::new(peer, sizes.endpoint())
     };
     let shipped = config::deferral() == Deferral::Shipped && service.fabric().reaches_others();

@@ -324,6 +324,7 @@ fn start_connect(
         kernel: Some(Kernel { fd, is_ipv6: held.socket.domain == libc::AF_INET6 }),
         silent: connect::is_silent(to.ip()),
         tos: options.tos(),
+        path: options.path(),
         endpoint: sizes.endpoint(),
     };
     let patience = match held.socket.origin {
