@@ -9,6 +9,7 @@ pub mod epoll;
 pub mod futex;
 pub mod inside;
 pub mod kernel;
+pub mod listeners;
 pub mod lock;
 pub mod memory;
 pub mod neighbour;
