@@ -29,17 +29,19 @@ const NLMSG_ERROR: u16 = 2;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 
-/// Whether a client of this address would come to a listener: asked for by its place in the kernel's tables, whatever their size. `None`: the
-/// kernel does not tell.
-pub fn is_listened(addr: SocketAddr) -> Option<bool> {
-    match ask(&request(addr)) {
+/// Whether a client of the address of this end of a TCP connection would come to a listener: asked for by its place in the kernel's tables,
+/// whatever their size. `None`: the kernel does not tell.
+pub fn is_listened(local: SocketAddr, peer: SocketAddr) -> Option<bool> {
+    match ask(&request(local, None)) {
         Ok(found) => Some(found),
-        Err(Errno::NOENT) => Some(false),
+        // A kernel that can tell nothing says so, too; the connection is there for sure.
+        Err(Errno::NOENT) if ask(&request(local, Some(peer))).is_ok() => Some(false),
         Err(_) => None,
     }
 }
 
-fn request(addr: SocketAddr) -> [u8; REQUEST] {
+/// `peer`: none is a listener's.
+fn request(local: SocketAddr, peer: Option<SocketAddr>) -> [u8; REQUEST] {
     let mut bytes = [0; REQUEST];
     let mut put = |at: usize, what: &[u8]| {
         for (to, from) in bytes.iter_mut().skip(at).zip(what) {
@@ -51,18 +53,18 @@ fn request(addr: SocketAddr) -> [u8; REQUEST] {
     put(FLAGS, &NLM_F_REQUEST.to_ne_bytes());
     put(PROTOCOL, &[libc::IPPROTO_TCP as u8]);
     put(STATES, &u32::MAX.to_ne_bytes());
-    put(OWN_PORT, &addr.port().to_be_bytes());
-    // No peer: only a listener is looked for. And whichever socket it is.
+    // Whichever socket it is.
     put(COOKIE, &[0xff; 8]);
-    match addr {
-        SocketAddr::V4(addr) => {
-            put(FAMILY, &[libc::AF_INET as u8]);
-            put(OWN_IP, &addr.ip().octets());
-        }
-        SocketAddr::V6(addr) => {
-            put(FAMILY, &[libc::AF_INET6 as u8]);
-            put(OWN_IP, &addr.ip().octets());
-            put(INTERFACE, &addr.scope_id().to_ne_bytes());
+    put(FAMILY, &[if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8]);
+    for (addr, port_at, ip_at) in [(Some(local), OWN_PORT, OWN_IP), (peer, PEER_PORT, PEER_IP)] {
+        let Some(addr) = addr else { continue };
+        put(port_at, &addr.port().to_be_bytes());
+        match addr {
+            SocketAddr::V4(addr) => put(ip_at, &addr.ip().octets()),
+            SocketAddr::V6(addr) => {
+                put(ip_at, &addr.ip().octets());
+                put(INTERFACE, &addr.scope_id().to_ne_bytes());
+            }
         }
     }
     bytes
@@ -98,17 +100,21 @@ mod tests {
             let to = if address.contains(':') { format!("[::1]:{port}") } else { format!("127.0.0.1:{port}") };
             let client = TcpStream::connect(to).unwrap();
             let (server, _) = listener.accept().unwrap();
-            let ends = [&server, &client].map(|end| is_listened(end.local_addr().unwrap()));
-            assert_eq!(ends, [Some(true), Some(false)], "{address}");
+            let ask = |end: &TcpStream| is_listened(end.local_addr().unwrap(), end.peer_addr().unwrap());
+            assert_eq!([&server, &client].map(ask), [Some(true), Some(false)], "{address}");
             drop(listener);
-            assert_eq!(is_listened(server.local_addr().unwrap()), Some(false), "{address}");
+            assert_eq!(ask(&server), Some(false), "{address}");
+            let nobody = "192.0.2.1:1".parse().unwrap();
+            assert_eq!(is_listened(nobody, nobody), None, "such a connection is not there");
         }
     }
 
     #[test]
     fn an_ipv4_client_comes_to_a_listener_of_both_families() {
         let listener = TcpListener::bind("[::]:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert_eq!(is_listened(SocketAddr::from(([127, 0, 0, 1], port))), Some(true));
+        let local = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
+        let client = TcpStream::connect(local).unwrap();
+        assert_eq!(is_listened(local, client.local_addr().unwrap()), Some(true));
+        assert_eq!(is_listened(client.local_addr().unwrap(), local), Some(false));
     }
 }
