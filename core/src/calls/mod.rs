@@ -12,6 +12,7 @@ pub mod epoll;
 pub mod exit;
 mod inherited;
 pub mod io;
+pub mod iomap;
 pub mod option;
 pub mod poll;
 pub mod select;

@@ -14,6 +14,7 @@ use crate::{
     fd::Held,
     socket::{Role, Socket, engine::Sizes, options::Options},
     sys::sockopt,
+    wire::round_iomap_size,
 };
 
 /// An option's value, most of which are ints.
@@ -134,18 +135,23 @@ fn integer(value: &[u8]) -> Option<i32> {
 
 fn set_rdma(held: &Held, name: i32, value: &[u8]) -> Result<()> {
     let wanted = integer(value).and_then(|value| u32::try_from(value).ok()).ok_or(Errno::INVAL)?;
-    // The queues of a connection are made with it.
-    if held.socket.role() != Role::Fresh {
+    // The queues of a connection are made with it: a listener's value is that of connections to come.
+    if !matches!(held.socket.role(), Role::Fresh | Role::Listener) {
         return Err(Errno::INVAL);
     }
     let change: fn(&mut Sizes, u32) = match name {
         RDMA_SQSIZE => |sizes, wanted| sizes.send_queue = wanted.clamp(*QUEUE.start(), *QUEUE.end()),
         RDMA_RQSIZE => |sizes, wanted| sizes.receive_queue = wanted.clamp(*QUEUE.start(), *QUEUE.end()),
         RDMA_INLINE => |sizes, wanted| sizes.inline = wanted.min(4096),
-        RDMA_IOMAPSIZE => |sizes, wanted| sizes.iomap_entries = wanted.min(127 << 8),
+        RDMA_IOMAPSIZE => {
+            |sizes, wanted| sizes.iomap_entries = u32::from(round_iomap_size(u16::try_from(wanted).unwrap_or(u16::MAX)))
+        }
         _ => return Err(Errno::NOPROTOOPT),
     };
     held.socket.options.set_sizes(|sizes| change(sizes, wanted));
+    if let Some(listener) = held.socket.listener() {
+        listener.resize(held.socket.options.sizes());
+    }
     Ok(())
 }
 

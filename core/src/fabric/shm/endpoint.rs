@@ -13,13 +13,14 @@ use super::{
     event::Shared,
     greeting::{Greeting, Verdict},
     memory::{Entry, Kept, Memory, Own},
+    placing::{Look, Owner, Writer},
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, Endpoint, EndpointConfig, EndpointLimits, FabricKind, Outcome, Region, SleepWord, Token},
+    fabric::{ConnectFailure, Endpoint, EndpointConfig, EndpointLimits, FabricKind, Outcome, Region, Registrar, SleepWord, Token},
     log_debug,
     sys::descriptor::OwnFd,
-    work::{Completion, ExposedMemory, MessageMode, Operation, Payload, TransportError, WorkRequest},
+    work::{Completion, ExposedMemory, MessageMode, Operation, Payload, RemoteAddress, TransportError, WorkRequest},
 };
 
 /// Rings that a peer may send besides those that were asked for: some cross with what they answer.
@@ -74,6 +75,11 @@ pub(super) struct ShmEndpoint {
     broken: Option<Broken>,
     /// The peer is gone; what it has sent can still be taken.
     hung_up: bool,
+    /// Bytes for memory of the programs': what this end sends, and what it takes.
+    writer: Writer,
+    owner: Owner,
+    /// Something was put there since the owner was last told.
+    placed: bool,
     /// Rings that were asked for and did not come, and those that came without having been asked for.
     rings_due: u32,
     needless_rings: u32,
@@ -132,6 +138,9 @@ impl ShmEndpoint {
             done: None,
             broken: None,
             hung_up: false,
+            writer: Writer::default(),
+            owner: Owner::default(),
+            placed: false,
             rings_due: 0,
             needless_rings: 0,
         }
@@ -211,11 +220,16 @@ impl ShmEndpoint {
             self.fail(TransportError::Flushed);
             return true;
         };
+        if to.key != peer.key() && message.is_none() && !request.payload.is_empty() {
+            return self.place(request, to, bytes);
+        }
         let written = match (bytes, &request.payload) {
             (Some(bytes), _) => peer.write(to, bytes),
             (None, Payload::Empty) => true,
             (None, Payload::Bytes { bytes, len }) => peer.write(to, bytes.get(..usize::from(*len)).unwrap_or(bytes)),
             (None, Payload::SendArea { offset, len }) => peer.write_from(to, self.send_area(), *offset, *len),
+            // It is sent from nowhere but here.
+            (None, Payload::Registered { .. }) => false,
         };
         if !written {
             self.fail(TransportError::RemoteAccess);
@@ -229,6 +243,43 @@ impl ShmEndpoint {
             self.done = Some(request.id);
         }
         true
+    }
+
+    /// Sends bytes for memory of the peer's program. False: they have to wait until the peer has taken others.
+    fn place(&mut self, request: &WorkRequest, to: RemoteAddress, bytes: Option<&[u8]>) -> bool {
+        let len = request.payload.len();
+        let memory = Arc::clone(self.own.memory());
+        let put = match (memory.placing(), bytes, &request.payload) {
+            (Some(area), Some(bytes), _) => self.writer.put(area, to, len, |region, at| region.write(at, bytes)),
+            (Some(area), None, Payload::SendArea { offset, .. }) => {
+                let send = self.kept.send.get();
+                let copy = |region: &Region, at| send.ok_or(Errno::NOMEM)?.copy_to(*offset as usize, len as usize, region, at);
+                self.writer.put(area, to, len, copy)
+            }
+            _ => None,
+        };
+        match put {
+            Some(true) => self.placed = true,
+            Some(false) => return false,
+            None => self.fail(TransportError::RemoteAccess),
+        }
+        if request.signaled {
+            self.done = Some(request.id);
+        }
+        true
+    }
+
+    /// Takes bytes for memory of the program's, after a look for messages: what was sent before them has come.
+    fn take_placed(&mut self) {
+        let Some(peer) = &self.peer else { return };
+        match self.owner.take(peer, self.own.memory().key(), &mut self.rings_due) {
+            Look::Nothing | Look::Placed { starved: false } => {}
+            Look::Placed { starved: true } => self.ring(),
+            Look::Breach => {
+                log_debug!("{:?}: bytes for memory that is not registered", self.token);
+                self.fail(TransportError::RemoteAccess);
+            }
+        }
     }
 
     /// Whether the peer has posted receives for more messages. If not, it will ring when it has.
@@ -258,7 +309,12 @@ impl ShmEndpoint {
     /// Wakes the peer if it sleeps.
     #[inline(always)]
     fn ring(&mut self) {
-        if self.peer.as_ref().is_some_and(Memory::wake) {
+        let mut wanted = self.peer.as_ref().is_some_and(Memory::wake);
+        if self.placed {
+            self.placed = false;
+            wanted |= self.own.memory().placing().is_some_and(Writer::owner_sleeps);
+        }
+        if wanted {
             self.ring_now();
         }
     }
@@ -479,6 +535,14 @@ impl Endpoint for ShmEndpoint {
         !self.waiting.is_empty()
     }
 
+    fn is_exposed(&self) -> bool {
+        self.owner.exposes() && !self.hung_up && self.broken.is_none()
+    }
+
+    fn registrar(&self) -> Option<Arc<dyn Registrar>> {
+        Some(self.owner.registrar(self.own.memory().key()))
+    }
+
     fn waits_beside_peer(&self) -> Option<bool> {
         let here = u32::try_from(rustix::thread::sched_getcpu()).ok()?;
         self.own.memory().wait_on(here);
@@ -502,6 +566,9 @@ impl Endpoint for ShmEndpoint {
             self.hung_up = true;
             // What it had put there before may have come since.
             count += self.messages(out.get_mut(count..).unwrap_or_default());
+        }
+        if self.peer.as_ref().is_some_and(|peer| peer.layout().places()) && self.broken.is_none() {
+            self.take_placed();
         }
         if self.hung_up && count < out.len() {
             self.fail(TransportError::Flushed);

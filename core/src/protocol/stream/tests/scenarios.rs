@@ -1,6 +1,9 @@
 //! One rule of the protocol a test, step by step.
 
-use super::pair::{End, Plan, config};
+use super::{
+    maps::MapPlan,
+    pair::{End, Plan, config},
+};
 use crate::{
     protocol::stream::{Connection, DEFAULT_MAX_WRITE, FIRST_WRITE, PeerFault, Side, State, Taken, TargetList},
     wire::{ByteOrder, Control, Message, Sge},
@@ -17,6 +20,7 @@ const PLAN: Plan = Plan {
     total: 0,
     chunk: 1,
     end: End::Nothing,
+    maps: MapPlan::NONE,
 };
 
 const EMPTY: TargetList = [[0; 16]; 2];
