@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use super::{Route, deferred, inherited, io};
 use crate::{
     error::{Errno, Result},
+    fd::Held,
     sys::program::Span,
 };
 
@@ -19,7 +20,7 @@ pub fn riomap(fd: RawFd, memory: Span, protection: i32, offset: i64) -> Route<i6
         Err(errno) => return Route::err(errno),
     };
     let Some(held) = deferred::used(fd) else { return inherited::transfer(fd) };
-    let Some(stream) = held.socket.live_stream() else { return Route::Kernel };
+    let Some(stream) = held.socket.live_stream() else { return no_stream(&held) };
     let blocking = io::blocking(&held, 0, || held.socket.options.send_timeout());
     let mapped = stream.map(memory, remote.then_some(offset.cast_unsigned()), blocking);
     io::route(stream, mapped.map(|()| offset))
@@ -41,14 +42,19 @@ fn checked(memory: Span, protection: i32, remote: bool, offset: i64) -> Result<i
 /// Ends the mapping that was made of exactly this memory: the oldest, if there are several.
 pub fn riounmap(fd: RawFd, memory: Span) -> Route<()> {
     let Some(held) = deferred::used(fd) else { return inherited::transfer(fd) };
-    let Some(stream) = held.socket.live_stream() else { return Route::Kernel };
+    let Some(stream) = held.socket.live_stream() else { return no_stream(&held) };
     io::route(stream, stream.unmap(memory))
+}
+
+/// ENOTCONN, unless the kernel has it.
+fn no_stream<T>(held: &Held) -> Route<T> {
+    if held.socket.is_kernel() { Route::Kernel } else { Route::err(Errno::NOTCONN) }
 }
 
 /// Writes to what the peer has mapped at `offset`. Gives how many bytes were taken: 0 where nothing is mapped. `bytes` are at `memory`.
 pub fn riowrite(fd: RawFd, bytes: &[u8], memory: Span, offset: i64, flags: i32) -> Route<usize> {
     let Some(held) = deferred::used(fd) else { return inherited::transfer(fd) };
-    let Some(stream) = held.socket.live_stream() else { return Route::Kernel };
+    let Some(stream) = held.socket.live_stream() else { return no_stream(&held) };
     let Ok(offset) = u64::try_from(offset) else { return Route::err(Errno::INVAL) };
     let blocking = io::blocking(&held, flags, || held.socket.options.send_timeout());
     io::route(stream, stream.place(bytes, memory, offset, blocking))

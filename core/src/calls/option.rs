@@ -135,17 +135,16 @@ fn integer(value: &[u8]) -> Option<i32> {
 
 fn set_rdma(held: &Held, name: i32, value: &[u8]) -> Result<()> {
     let wanted = integer(value).and_then(|value| u32::try_from(value).ok()).ok_or(Errno::INVAL)?;
-    // The queues of a connection are made with it: a listener's value is that of connections to come.
-    if !matches!(held.socket.role(), Role::Fresh | Role::Listener) {
-        return Err(Errno::INVAL);
+    // The queues of a connection are made with it; a listener's table is that of connections to come.
+    match (held.socket.role(), name) {
+        (Role::Fresh, _) | (Role::Listener, RDMA_IOMAPSIZE) => {}
+        _ => return Err(Errno::INVAL),
     }
     let change: fn(&mut Sizes, u32) = match name {
         RDMA_SQSIZE => |sizes, wanted| sizes.send_queue = wanted.clamp(*QUEUE.start(), *QUEUE.end()),
         RDMA_RQSIZE => |sizes, wanted| sizes.receive_queue = wanted.clamp(*QUEUE.start(), *QUEUE.end()),
         RDMA_INLINE => |sizes, wanted| sizes.inline = wanted.min(4096),
-        RDMA_IOMAPSIZE => {
-            |sizes, wanted| sizes.iomap_entries = u32::from(round_iomap_size(u16::try_from(wanted).unwrap_or(u16::MAX)))
-        }
+        RDMA_IOMAPSIZE => |sizes, wanted| sizes.iomap_entries = u32::from(round_iomap_size(u16::try_from(wanted).unwrap_or(u16::MAX))),
         _ => return Err(Errno::NOPROTOOPT),
     };
     held.socket.options.set_sizes(|sizes| change(sizes, wanted));

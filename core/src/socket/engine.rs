@@ -22,7 +22,7 @@ use crate::{
     protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, State, TARGET_RECORDS, Taken, control_reserve},
     stats::{self, Counter},
     sys::clock::Nanos,
-    wire::{IomapRecord, Sge},
+    wire::{IomapRecord, Sge, decode_iomap_size, encode_iomap_size},
     work::{Completion, MessageMode, TransportError, WorkRequest},
 };
 
@@ -75,6 +75,14 @@ fn target_bytes(iomap_entries: u32) -> u32 {
     (TARGET_RECORDS * Sge::BYTES as u32).saturating_add(iomap_entries.saturating_mul(IomapRecord::BYTES as u32))
 }
 
+/// So many entries as were wanted, or as there is memory for: an endpoint may have been made just before more were wanted.
+fn entries(bytes: u32, wanted: u32) -> u16 {
+    let fit = bytes.saturating_sub(target_bytes(0)) / IomapRecord::BYTES as u32;
+    // Not all numbers survive the connect record.
+    let most = u16::try_from(fit.min(wanted)).unwrap_or(u16::MAX);
+    decode_iomap_size(encode_iomap_size(most))
+}
+
 /// Protocol and endpoint of one connection.
 pub struct Engine {
     // They go before what they are registered with.
@@ -124,7 +132,7 @@ impl Engine {
             send_bytes: sizes.send_bytes,
             receive_bytes: endpoint.exposed().receive.length,
             inline: limits.inline,
-            iomap_entries: u16::try_from(sizes.iomap_entries).unwrap_or(u16::MAX),
+            iomap_entries: entries(endpoint.exposed().targets.length, sizes.iomap_entries),
             mode: limits.mode,
             exposed: endpoint.exposed(),
             max_write: stream::DEFAULT_MAX_WRITE,

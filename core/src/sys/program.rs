@@ -158,6 +158,9 @@ mod tests {
         let whole = span(1000, 100);
         assert_eq!(whole.part(10, 90), Some(span(1010, 90)));
         assert_eq!((whole.part(10, 91), whole.part(u64::MAX, 1)), (None, None));
-        assert_eq!((whole.position_of(span(1010, 90)), whole.position_of(span(1010, 91)), whole.position_of(span(999, 1))), (Some(10), None, None));
+        assert_eq!(
+            (whole.position_of(span(1010, 90)), whole.position_of(span(1010, 91)), whole.position_of(span(999, 1))),
+            (Some(10), None, None)
+        );
     }
 }

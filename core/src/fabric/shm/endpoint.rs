@@ -261,7 +261,10 @@ impl ShmEndpoint {
         match put {
             Some(true) => self.placed = true,
             Some(false) => return false,
-            None => self.fail(TransportError::RemoteAccess),
+            None => {
+                self.fail(TransportError::RemoteAccess);
+                return true;
+            }
         }
         if request.signaled {
             self.done = Some(request.id);

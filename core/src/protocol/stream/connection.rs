@@ -114,7 +114,7 @@ impl Connection {
             return Err(PeerFault::RecordOverflow);
         }
         self.iomaps.set_peer_entries(entries);
-        self.sender.credit = SendCredit::new(record.credits, record.counts_iomaps);
+        self.sender.credit = SendCredit::new(record.credits, record.counts_iomaps, self.mode == MessageMode::Send);
         self.sender.targets.start(record.data_buffer);
         Ok(())
     }

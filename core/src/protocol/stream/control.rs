@@ -73,7 +73,10 @@ impl Connection {
     /// Whether [`Connection::poll_work`] has something now.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.due.second.is_some() || self.sender.committed() > 0 || self.iomap_is_ready() || (self.control_is_due() && !self.queue.control_is_full())
+        self.due.second.is_some()
+            || self.sender.committed() > 0
+            || self.iomap_is_ready()
+            || (self.control_is_due() && !self.queue.control_is_full())
     }
 
     /// Whether a control message is due that has to wait until others have completed.

@@ -18,22 +18,26 @@ pub(super) struct SendCredit {
 }
 
 /// What is known of a peer that counts DATA messages alone. An IOMAP message takes a receive of its all the same, until it is
-/// processed: as soon as a DATA message that came after it has been read, it has been.
+/// processed. Where a message that finds no receive is sent again, as control messages are, no more is to be done than not to count
+/// it. Where it would end the connection, it keeps its credit until a DATA message that came after it has been read.
 #[derive(Debug, Default)]
 struct Uncounted {
+    /// Nothing is sent again.
+    strict: bool,
     /// DATA messages sent, and of these those that are known to have been read.
     sent: u64,
     read: u64,
     /// IOMAP messages that may not have been received yet: how many DATA messages had been sent before each.
     waiting: VecDeque<u64>,
-    /// IOMAP messages that have been received: their credit was given back.
+    /// IOMAP messages that take no credit, or no longer.
     given_back: u16,
 }
 
 impl SendCredit {
-    /// `counts_iomaps`: the peer grants anew what IOMAP messages have taken.
-    pub(super) fn new(most: u16, counts_iomaps: bool) -> Self {
-        SendCredit { sent: 0, limit: most, most, uncounted: (!counts_iomaps).then(Uncounted::default) }
+    /// `counts_iomaps`: the peer grants anew what IOMAP messages have taken. `strict`: a message that finds no receive ends the connection.
+    pub(super) fn new(most: u16, counts_iomaps: bool, strict: bool) -> Self {
+        let uncounted = (!counts_iomaps).then(|| Uncounted { strict, ..Uncounted::default() });
+        SendCredit { sent: 0, limit: most, most, uncounted }
     }
 
     pub(super) fn available(&self) -> u16 {
@@ -50,16 +54,21 @@ impl SendCredit {
 
     /// For an IOMAP message.
     pub(super) fn use_one_for_iomap(&mut self) {
-        self.sent = self.sent.wrapping_add(1);
-        if let Some(uncounted) = &mut self.uncounted {
-            uncounted.waiting.push_back(uncounted.sent);
+        match &mut self.uncounted {
+            Some(uncounted) if !uncounted.strict => {
+                uncounted.given_back = uncounted.given_back.wrapping_add(1);
+                return;
+            }
+            Some(uncounted) => uncounted.waiting.push_back(uncounted.sent),
+            None => {}
         }
+        self.sent = self.sent.wrapping_add(1);
     }
 
     /// Whether `waiting` IOMAP messages and one more may be under way. Where only DATA messages that follow can bring their credit back,
     /// enough of it is left for those: a peer grants when half of its queue has been used.
     pub(super) fn has_room_for_iomap(&self, waiting: usize) -> bool {
-        self.uncounted.as_ref().is_none_or(|uncounted| uncounted.waiting.len() + waiting < usize::from(self.most / 4))
+        self.uncounted.as_ref().is_none_or(|uncounted| !uncounted.strict || uncounted.waiting.len() + waiting < usize::from(self.most / 4))
     }
 
     /// Takes the limit of an SGL message. It may only grow, and the peer has no more than `most` receives.
@@ -163,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_send_limit_wraps() {
-        let mut credit = SendCredit::new(384, true);
+        let mut credit = SendCredit::new(384, true, true);
         for round in 0..2_000_u32 {
             for _ in 0..credit.available() {
                 credit.use_one();
@@ -177,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_goes_back_or_too_far_is_a_fault() {
-        let mut credit = SendCredit::new(10, true);
+        let mut credit = SendCredit::new(10, true, true);
         credit.use_one();
         assert_eq!(credit.set_limit(9), Err(PeerFault::BadLimit { limit: 9, sent: 1 }));
         assert_eq!(credit.set_limit(12), Err(PeerFault::BadLimit { limit: 12, sent: 1 }));
@@ -189,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_largest_queue_keeps_limits_apart() {
-        let mut credit = SendCredit::new(65535, true);
+        let mut credit = SendCredit::new(65535, true, true);
         credit.use_one();
         assert_eq!(credit.available(), 65534);
         assert_eq!(credit.set_limit(0), Ok(()), "one consumed: 1 + 65535 wraps to 0");
@@ -199,7 +208,7 @@ mod tests {
     /// The shipped library: its grants tell of DATA messages alone.
     #[test]
     fn a_peer_that_does_not_count_iomap_messages_keeps_its_window() {
-        let mut credit = SendCredit::new(16, false);
+        let mut credit = SendCredit::new(16, false, true);
         let mut read = 0_u16;
         for round in 0..70_000_u32 {
             assert!(credit.has_room_for_iomap(0), "round {round}");
@@ -214,7 +223,7 @@ mod tests {
 
     #[test]
     fn an_iomap_message_keeps_its_credit_until_a_later_message_is_read() {
-        let mut credit = SendCredit::new(16, false);
+        let mut credit = SendCredit::new(16, false, true);
         credit.use_one();
         credit.use_one_for_iomap();
         credit.set_limit(17).unwrap();
@@ -227,17 +236,30 @@ mod tests {
 
     #[test]
     fn few_iomap_messages_at_once_go_to_such_a_peer() {
-        let mut credit = SendCredit::new(16, false);
+        let mut credit = SendCredit::new(16, false, true);
         (0..3).for_each(|_| credit.use_one_for_iomap());
         assert!(credit.has_room_for_iomap(0) && !credit.has_room_for_iomap(1));
         credit.use_one_for_iomap();
         assert!(!credit.has_room_for_iomap(0));
-        assert!(SendCredit::new(16, true).has_room_for_iomap(1000));
+        assert!(SendCredit::new(16, true, true).has_room_for_iomap(1000));
+    }
+
+    #[test]
+    fn an_iomap_message_takes_no_credit_where_it_is_sent_again() {
+        let mut credit = SendCredit::new(16, false, false);
+        for _ in 0..70_000 {
+            assert!(credit.has_room_for_iomap(1000));
+            credit.use_one_for_iomap();
+        }
+        credit.use_one();
+        assert_eq!(credit.available(), 15);
+        credit.set_limit(17).unwrap();
+        assert_eq!(credit.available(), 16);
     }
 
     #[test]
     fn a_peer_that_counts_without_saying_so_is_found_out() {
-        let mut credit = SendCredit::new(16, false);
+        let mut credit = SendCredit::new(16, false, true);
         credit.use_one_for_iomap();
         credit.use_one();
         credit.set_limit(17).unwrap();

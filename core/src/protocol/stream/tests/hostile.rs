@@ -104,7 +104,8 @@ fn target_list(random: &mut Random) -> TargetList {
 
 fn iomap_record(random: &mut Random) -> IomapRecord {
     let high = if random.below(16) == 0 { u64::MAX - u64::from(random.below(64)) } else { 0 };
-    let memory = Sge { addr: high | u64::from(random.below(1 << 20)), key: MAP_KEY + random.below(9), length: random.below(3) * random.below(200) };
+    let memory =
+        Sge { addr: high | u64::from(random.below(1 << 20)), key: MAP_KEY + random.below(9), length: random.below(3) * random.below(200) };
     IomapRecord { offset: high.rotate_left(random.below(64)) | u64::from(random.below(200)), memory }
 }
 
@@ -129,7 +130,8 @@ fn use_maps(connection: &mut Connection, granted: &Granted, random: &mut Random)
 /// Drives a connection that was established with `record`, until it breaks or `steps` are done.
 fn drive(connection: &mut Connection, record: &ConnectRecord, random: &mut Random, steps: u32) {
     let entries = if record.has_iomap { decode_iomap_size(record.iomap_size) } else { 0 };
-    let mut granted = Granted { data: VecDeque::from([record.data_buffer]), targets: record.targets, expected: 1, entries, maps: Default::default() };
+    let mut granted =
+        Granted { data: VecDeque::from([record.data_buffer]), targets: record.targets, expected: 1, entries, maps: Default::default() };
     let mut limit = record.credits;
     for _ in 0..steps {
         match random.below(9) {

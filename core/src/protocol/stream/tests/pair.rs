@@ -327,6 +327,7 @@ impl Pair {
         let mut progress = false;
         if let Some(len) = side.reserved.take() {
             if side.connection.can_write() {
+                side.maps.committed(Turn::Data(len));
                 let nothing_waits = !side.connection.has_work();
                 // The room may have shrunk in between: then only `commit` keeps what was promised.
                 if len <= side.connection.writable() && self.random.below(2) == 0 {
@@ -339,7 +340,6 @@ impl Pair {
                     side.connection.commit(len);
                 }
                 side.written += len as usize;
-                side.maps.committed(Turn::Data(len));
             }
             progress = true;
         }
@@ -395,6 +395,12 @@ impl Pair {
         let [a, b] = &mut self.sides;
         let (side, peer) = if me == 0 { (a, b) } else { (b, a) };
         let Some(work) = side.wire.pop_front() else { return false };
+        // The message is sent again.
+        let needs_receive = matches!(work.operation, Operation::WriteWithImmediate { .. });
+        if needs_receive && peer.receives == 0 && !peer.plan.maps.counts {
+            side.wire.push_front(work);
+            return false;
+        }
         // Only now: the bytes have to stay in the send area until the request completes.
         let bytes = match &work.payload {
             Payload::Empty => &[][..],

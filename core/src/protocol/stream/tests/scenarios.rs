@@ -264,7 +264,8 @@ fn receives_are_posted_in_batches() {
 
 #[test]
 fn messages_without_data_are_consumed_at_once() {
-    let mut connection = open(&PLAN, MessageMode::Immediate);
+    let plan = Plan { maps: MapPlan { table: 1, ..MapPlan::NONE }, ..PLAN };
+    let mut connection = open(&plan, MessageMode::Immediate);
     for _ in 0..4 {
         let _ = take(&mut connection, Message::Data(0)).unwrap();
         let _ = take(&mut connection, Message::Iomap(0)).unwrap();
