@@ -165,7 +165,7 @@ impl Connection {
 
     /// How many bytes a single [`Connection::place`] may take now, all in one piece at [`Connection::write_at`].
     pub fn placeable(&self) -> u32 {
-        if self.has_queue_entries(1) { self.sender.placeable() } else { 0 }
+        if self.may_place() { self.sender.placeable() } else { 0 }
     }
 
     /// As [`Connection::commit`] of `count` bytes, at most as many as [`Connection::placeable`] said, that go to memory which the peer has
@@ -187,7 +187,12 @@ impl Connection {
 
     /// How many bytes a single [`Connection::place_from`] may take now.
     pub fn placeable_from(&self) -> u32 {
-        if self.has_queue_entries(1) { super::MOST_FROM_REGISTERED } else { 0 }
+        if self.may_place() { super::MOST_FROM_REGISTERED } else { 0 }
+    }
+
+    /// Room in the queue is left for what the peer is to be told of: data that comes after it may have been committed already.
+    fn may_place(&self) -> bool {
+        self.has_queue_entries(self.iomaps.due() as u32 + 1)
     }
 
     /// As [`Connection::place`], from registered memory of the program's, which has to stay as it is until [`Connection::is_placed`] says of

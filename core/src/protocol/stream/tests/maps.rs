@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::pair::{End, Pair, Plan, Side};
+use super::pair::{End, Pair, Plan, Side, Step};
 use crate::{
     protocol::stream::{Config, Connection, DEFAULT_MAX_WRITE, MapError, Mapped, PeerFault, State, Tables, TargetList},
     wire::{ByteOrder, ConnectRecord, IomapRecord, Message, Sge},
@@ -415,6 +415,15 @@ fn many_mappings_towards_a_peer_that_does_not_count_them() {
     let shipped = MapPlan { counts: false, ..maps };
     for mode in [MessageMode::Immediate, MessageMode::Send] {
         let mut pair = Pair::new([with(maps), with(shipped)], mode, 3);
+        const REST: [Step; 7] = [Step::Reserve, Step::Commit, Step::Post, Step::Deliver, Step::Complete, Step::Process, Step::Read];
+        for _ in 0..maps.maps {
+            pair.step(0, Step::Map);
+            REST.iter().for_each(|step| {
+                pair.step(0, *step);
+                pair.step(1, *step);
+            });
+            pair.step(0, Step::Unmap);
+        }
         pair.run_to_the_end();
         pair.check_end();
         let told = pair.sides[0].maps.iomaps_posted;

@@ -180,6 +180,11 @@ impl Side {
         self.receive[offset as usize..][..len].copy_from_slice(bytes);
     }
 
+    fn tell(&mut self, index: u32) {
+        assert!(self.data_posted + self.maps.counted() < self.limit, "a message without credit");
+        self.maps.told(index);
+    }
+
     /// A work request of this side is posted.
     pub(super) fn post(&mut self, work: WorkRequest, mode: MessageMode, peer_order: ByteOrder, grants: &mut VecDeque<(u32, u32)>) {
         let message = match (work.operation, work.payload) {
@@ -213,15 +218,19 @@ impl Side {
                 assert!(work.signaled);
                 self.controls.push_back(work.id);
             }
-            Some(Message::Iomap(index)) => {
-                assert!(self.data_posted + self.maps.counted() < self.limit, "a message without credit");
-                self.maps.told(index);
-            }
+            Some(Message::Iomap(index)) if mode == MessageMode::Immediate => self.tell(index),
+            // The record went before.
+            Some(Message::Iomap(_)) => {}
             None if work.payload.is_empty() => {
                 assert!(work.signaled);
                 self.controls.push_back(work.id);
             }
-            None => assert!(mode == MessageMode::Send && !work.signaled, "a write that is no payload"),
+            None => {
+                assert!(mode == MessageMode::Send && !work.signaled, "a write that is no payload");
+                if let (Operation::Write { to }, Payload::Bytes { len: 24, .. }) = (work.operation, work.payload) {
+                    self.tell(u32::try_from((to.addr - TARGETS_ADDR - 32) / 24).unwrap());
+                }
+            }
         }
         // What is granted counts from the moment at which the peer can see it.
         if let (Operation::WriteWithImmediate { .. } | Operation::Write { .. }, Payload::Bytes { bytes, len: 16 }) =
