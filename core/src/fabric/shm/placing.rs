@@ -303,3 +303,188 @@ impl Drop for Entry {
         self.revoke();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        error::Errno,
+        fabric::shm::{
+            greeting::{Greeting, Verdict},
+            memory::{Layout, Own},
+        },
+    };
+
+    const BASE: u32 = 40;
+
+    /// A writer with its memory file, and the owner of memory that it writes to.
+    struct Both {
+        own: Own,
+        writer: Writer,
+        peer: Memory,
+        owner: Owner,
+        asked: u32,
+    }
+
+    impl Both {
+        fn new() -> Self {
+            let layout = Layout::new(16, 32, 4096).unwrap().with_placing(true);
+            let mut own = Own::new(layout, 7).unwrap();
+            let file = rustix::io::fcntl_dupfd_cloexec(own.take_file().unwrap(), 0).unwrap();
+            let [client, server] = ["127.0.0.1:1", "127.0.0.1:2"].map(|addr| addr.parse().unwrap());
+            let greeting = Greeting { verdict: Verdict::Request, key: 7, layout, client, server, private_data: Vec::new() };
+            let peer = Memory::that_came(Some(file), &greeting).unwrap();
+            Both { own, writer: Writer::default(), peer, owner: Owner::default(), asked: 0 }
+        }
+
+        fn area(&self) -> Area<'_> {
+            self.own.memory().placing().unwrap()
+        }
+
+        fn put(&mut self, key: u32, addr: u64, bytes: &[u8]) -> Option<bool> {
+            let area = self.own.memory().placing().unwrap();
+            self.writer.put(area, RemoteAddress { addr, key }, bytes.len() as u32, |region, at| region.write(at, bytes))
+        }
+
+        fn take(&mut self) -> Look {
+            self.owner.take(&self.peer, BASE, &mut self.asked)
+        }
+
+        /// Registers memory that the test never looks at but by [`Lent::bytes`].
+        fn lend(&self, len: usize) -> Lent {
+            let region = Region::new(len).unwrap();
+            let span = Span::unused(region.addr().expose_provenance(), len);
+            let registered = self.owner.registrar(BASE).register(span, true).unwrap();
+            Lent { key: registered.remote().key, registered, region }
+        }
+    }
+
+    struct Lent {
+        registered: Box<dyn Registered>,
+        key: u32,
+        region: Region,
+    }
+
+    impl Lent {
+        fn bytes(&self) -> Vec<u8> {
+            let mut bytes = vec![0; self.region.len()];
+            self.region.read(0, &mut bytes).unwrap();
+            bytes
+        }
+    }
+
+    #[test]
+    fn bytes_get_to_their_place() {
+        const LEN: usize = 200_000;
+        let mut both = Both::new();
+        let lent = both.lend(LEN);
+        let mut expected = vec![0; LEN];
+        let (mut seed, mut full) = (1_u32, 0);
+        for round in 0..2_000 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let len = if round % 9 == 0 { PIECE as usize } else { 1 + (seed >> 8) as usize % 5000 };
+            let at = (seed >> 3) as usize % (LEN - len);
+            let bytes = vec![round as u8; len];
+            while both.put(lent.key, at as u64, &bytes) == Some(false) {
+                full += 1;
+                assert_eq!(both.take(), Look::Placed { starved: true });
+                assert!(lent.bytes() == expected, "round {round}");
+            }
+            expected[at..at + len].copy_from_slice(&bytes);
+        }
+        assert_eq!(both.take(), Look::Placed { starved: false });
+        assert!(full > 20 && lent.bytes() == expected && both.take() == Look::Nothing);
+    }
+
+    #[test]
+    fn what_is_not_registered_is_not_written() {
+        for (key, addr, len, look) in [
+            (BASE + 1, 0, 100, Look::Placed { starved: false }),
+            (BASE + 1, 99, 1, Look::Placed { starved: false }),
+            (BASE + 1, 100, 0, Look::Placed { starved: false }),
+            (BASE + 1, 1, 100, Look::Breach),
+            (BASE + 1, 100, 1, Look::Breach),
+            (BASE + 1, u64::MAX, 1, Look::Breach),
+            (BASE, 0, 1, Look::Breach),
+            (BASE + 2, 0, 1, Look::Breach),
+            (BASE - 1, 0, 1, Look::Breach),
+            (0, 0, 1, Look::Breach),
+        ] {
+            let mut both = Both::new();
+            let lent = both.lend(100);
+            assert_eq!(lent.key, BASE + 1);
+            assert_eq!(both.put(key, addr, &vec![9; len]), Some(true));
+            assert_eq!(both.take(), look, "{key} {addr} {len}");
+            let written = if look == Look::Breach { 0 } else { len };
+            assert_eq!(lent.bytes().iter().filter(|byte| **byte == 9).count(), written);
+        }
+    }
+
+    #[test]
+    fn what_comes_late_is_lost() {
+        let mut both = Both::new();
+        let (gone, other) = (both.lend(100), both.lend(100));
+        assert_eq!(both.put(gone.key, 0, &[9; 50]), Some(true));
+        gone.registered.revoke();
+        assert_eq!(both.put(other.key, 0, &[9; 50]), Some(true));
+        assert_eq!(both.take(), Look::Placed { starved: false });
+        assert_eq!((gone.bytes()[0], other.bytes()[0]), (0, 9));
+        drop((gone, other));
+        assert!(!both.owner.exposes());
+        assert!(both.owner.registrar(BASE).register(Span::unused(8, 1), true).err() == Some(Errno::FAULT));
+    }
+
+    #[test]
+    fn the_bell_is_asked_for_while_something_is_registered() {
+        let mut both = Both::new();
+        assert_eq!((both.take(), Writer::owner_sleeps(both.area()), both.asked), (Look::Nothing, false, 0));
+        let lent = both.lend(100);
+        assert_eq!((both.take(), both.asked), (Look::Nothing, 1));
+        assert_eq!(both.put(lent.key, 0, &[1]), Some(true));
+        assert!(Writer::owner_sleeps(both.area()) && !Writer::owner_sleeps(both.area()));
+        assert_eq!((both.take(), both.asked), (Look::Placed { starved: false }, 2));
+        drop(lent);
+        assert!(Writer::owner_sleeps(both.area()));
+        assert_eq!((both.take(), both.asked, Writer::owner_sleeps(both.area())), (Look::Nothing, 2, false));
+    }
+
+    #[test]
+    fn a_writer_that_writes_nonsense() {
+        let words = |addr: u64, numbers: [u32; 3]| {
+            let mut record = [0; RECORD];
+            let bytes = addr.to_ne_bytes().into_iter().chain(numbers.into_iter().flat_map(u32::to_ne_bytes));
+            record.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+            record
+        };
+        let good = BASE + 1;
+        for (put, record) in [
+            (RECORDS + 1, words(0, [good, 1, 0])),
+            (u32::MAX, words(0, [good, 1, 0])),
+            (1, words(0, [good, PIECE + 1, 0])),
+            (1, words(0, [good, u32::MAX, 0])),
+            (1, words(0, [good, 1, RING])),
+            (1, words(0, [good, 2, RING - 1])),
+            (1, words(0, [good, 1, u32::MAX])),
+            (2, words(0, [good, 1, 0])),
+        ] {
+            let mut both = Both::new();
+            let _lent = both.lend(1 << 20);
+            let area = both.area();
+            area.region.write(area.record(0), &record).unwrap();
+            area.word(PUT).store(put, Ordering::Release);
+            assert_eq!(both.take(), Look::Breach, "{put} {record:?}");
+        }
+    }
+
+    #[test]
+    fn an_owner_that_has_taken_what_was_not_there() {
+        for taken in [3, u32::MAX, 1 << 31] {
+            let mut both = Both::new();
+            let piece = vec![1; PIECE as usize];
+            assert_eq!((both.put(1, 0, &piece), both.put(1, 0, &piece)), (Some(true), Some(true)));
+            both.area().word(TAKEN).store(taken, Ordering::Release);
+            assert_eq!(both.put(1, 0, &piece), None);
+        }
+        assert_eq!(Both::new().put(1, 0, &vec![0; PIECE as usize + 1]), None);
+    }
+}

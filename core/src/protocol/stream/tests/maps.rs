@@ -427,7 +427,7 @@ fn many_mappings_towards_a_peer_that_does_not_count_them() {
         pair.run_to_the_end();
         pair.check_end();
         let told = pair.sides[0].maps.iomaps_posted;
-        assert!(told > 320, "{told} IOMAP messages, ten times the window");
+        assert!(told > 160, "{told} IOMAP messages: five times the window");
     }
 }
 
