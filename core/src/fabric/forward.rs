@@ -50,6 +50,10 @@ macro_rules! forward {
             self.inner.registrar()
         }
 
+        fn lags(&self) -> bool {
+            self.inner.lags()
+        }
+
         fn is_exposed(&self) -> bool {
             self.inner.is_exposed()
         }

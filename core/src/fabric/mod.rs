@@ -177,6 +177,11 @@ pub trait Endpoint: Send {
         false
     }
 
+    /// Whether the latest poll has left something of that to the next one, of which no event tells.
+    fn lags(&self) -> bool {
+        false
+    }
+
     /// The caller waits, where it runs now. Whether the peer has last waited on the same processor: if so, it cannot answer while the
     /// caller keeps that busy. `None`: nobody knows.
     fn waits_beside_peer(&self) -> Option<bool> {

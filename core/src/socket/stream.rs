@@ -345,7 +345,12 @@ impl Stream {
             self.first_use(state);
             self.take_outcome(state);
         }
-        state.engine.as_mut().map_or(Interest::empty(), Engine::pump)
+        let Some(engine) = state.engine.as_mut() else { return Interest::empty() };
+        let changed = engine.pump();
+        if engine.lags() {
+            self.service.take_care(self.token);
+        }
+        changed
     }
 
     /// Work that the protocol could not post within the program's call is finished by the service.

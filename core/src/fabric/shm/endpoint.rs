@@ -74,11 +74,12 @@ pub(super) struct ShmEndpoint {
     broken: Option<Broken>,
     /// The peer is gone; what it has sent can still be taken.
     hung_up: bool,
-    /// Bytes for memory of the programs': what this end sends, and what it takes.
+    /// Bytes for memory of the programs': what this end sends (and whether the peer is to be told), and what it takes.
     writer: Writer,
-    owner: Owner,
-    /// Something was put there since the owner was last told.
     placed: bool,
+    owner: Owner,
+    /// There may be bytes that have not been taken, for which nobody will ring.
+    lags: bool,
     /// Rings that were asked for and did not come, and those that came without having been asked for.
     rings_due: u32,
     needless_rings: u32,
@@ -140,6 +141,7 @@ impl ShmEndpoint {
             writer: Writer::default(),
             owner: Owner::default(),
             placed: false,
+            lags: false,
             rings_due: 0,
             needless_rings: 0,
         }
@@ -482,6 +484,10 @@ impl Endpoint for ShmEndpoint {
 
     fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    fn lags(&self) -> bool {
+        self.lags && self.broken.is_none()
     }
 
     fn is_exposed(&self) -> bool {

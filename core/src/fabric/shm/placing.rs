@@ -43,6 +43,9 @@ const RING: u32 = 256 << 10;
 /// Bytes of the area.
 pub(super) const BYTES: u32 = RING_AT as u32 + RING;
 
+/// Looks at a writer that puts records there as fast as they are taken, in one go.
+const ROUNDS: u32 = 16;
+
 /// Most bytes of a record: half of the ring, so that the next ones can be put there while these are taken.
 const PIECE: u32 = RING / 2;
 
@@ -74,8 +77,8 @@ impl<'a> Area<'a> {
 pub(super) enum Look {
     /// Nothing new.
     Nothing,
-    /// Bytes are in place that were not. `starved`: the writer waits for that.
-    Placed { starved: bool },
+    /// Bytes are in place that were not. `starved`: the writer waits for that. `more`: there may be others, for which no bell will ring.
+    Placed { starved: bool, more: bool },
     /// What a writer that keeps to the rules does not do.
     Breach,
 }
@@ -179,56 +182,56 @@ impl Owner {
     /// memory file.
     pub(super) fn take(&mut self, peer: &Memory, base: u32, asked: &mut u32) -> Look {
         let Some(area) = peer.placing() else { return Look::Nothing };
-        let mut found = Look::Nothing;
-        loop {
+        let (mut records, mut bytes) = (0_u32, 0_u32);
+        for _ in 0..ROUNDS {
             let put = area.word(PUT).load(Ordering::Acquire);
             if put.wrapping_sub(self.taken) > RECORDS {
                 return Look::Breach;
             }
             while self.taken != put {
-                if !self.place(peer, area, base) {
-                    return Look::Breach;
-                }
+                let Some(len) = self.place(peer, area, base) else { return Look::Breach };
                 self.taken = self.taken.wrapping_add(1);
                 area.word(TAKEN).store(self.taken, Ordering::Release);
-                found = Look::Placed { starved: false };
+                (records, bytes) = (records + 1, bytes.saturating_add(len));
+                // The writer goes on while the rest is taken.
+                if bytes >= RING / 4 && is_starved(area) {
+                    return Look::Placed { starved: true, more: true };
+                }
             }
             if area.word(ARMED).load(Ordering::Relaxed) != 0 || !self.exposes() {
-                break;
+                return if records == 0 { Look::Nothing } else { Look::Placed { starved: is_starved(area), more: false } };
             }
             *asked = asked.saturating_add(1);
             area.word(ARMED).store(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         }
-        if found == Look::Nothing {
-            return found;
-        }
-        fence(Ordering::SeqCst);
-        Look::Placed { starved: area.word(STARVED).load(Ordering::Relaxed) != 0 && area.word(STARVED).swap(0, Ordering::Relaxed) != 0 }
+        Look::Placed { starved: is_starved(area), more: true }
     }
 
-    /// Carries out the next record. False: it is none.
-    fn place(&self, peer: &Memory, area: Area<'_>, base: u32) -> bool {
+    /// Carries out the next record, and gives its length. `None`: it is none.
+    fn place(&self, peer: &Memory, area: Area<'_>, base: u32) -> Option<u32> {
         let mut record = [0; RECORD];
-        if area.region.read(area.record(self.taken), &mut record).is_err() {
-            return false;
-        }
+        area.region.read(area.record(self.taken), &mut record).ok()?;
         let number = |at: usize| record.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_ne_bytes(*four));
         let addr = record.first_chunk().map_or(0, |eight| u64::from_ne_bytes(*eight));
         let (key, len, at) = (number(8), number(12), number(16));
         if len > PIECE || at > RING - len {
-            return false;
+            return None;
         }
         let Some(span) = self.exposures.find(key) else {
             // What comes for memory that is no longer registered is lost, as the peer may not know that yet.
-            return key != base && key.wrapping_sub(base) <= self.exposures.keys.load(Ordering::Relaxed);
+            let given = key != base && key.wrapping_sub(base) <= self.exposures.keys.load(Ordering::Relaxed);
+            return given.then_some(len);
         };
-        match (span.part(addr, len), peer.file()) {
-            (Some(part), Some(file)) => part.fill_from(file, (area.at + RING_AT) as u64 + u64::from(at)),
-            _ => return false,
-        }
-        true
+        span.part(addr, len)?.fill_from(peer.file()?, (area.at + RING_AT) as u64 + u64::from(at));
+        Some(len)
     }
+}
+
+/// Whether the writer waits for records to be taken. Once.
+fn is_starved(area: Area<'_>) -> bool {
+    fence(Ordering::SeqCst);
+    area.word(STARVED).load(Ordering::Relaxed) != 0 && area.word(STARVED).swap(0, Ordering::Relaxed) != 0
 }
 
 /// Memory of the program's that the peer may write to, by key. Entries go under the engine lock, so that nobody writes there any more.
@@ -350,6 +353,10 @@ mod tests {
             self.owner.take(&self.peer, BASE, &mut self.asked)
         }
 
+        fn take_all(&mut self) {
+            while let Look::Placed { more: true, .. } = self.take() {}
+        }
+
         /// Registers memory that the test never looks at but by [`Lent::bytes`].
         fn lend(&self, len: usize) -> Lent {
             let region = Region::new(len).unwrap();
@@ -387,21 +394,22 @@ mod tests {
             let bytes = vec![round as u8; len];
             while both.put(lent.key, at as u64, &bytes) == Some(false) {
                 full += 1;
-                assert_eq!(both.take(), Look::Placed { starved: true });
+                assert!(matches!(both.take(), Look::Placed { starved: true, .. }));
+                both.take_all();
                 assert!(lent.bytes() == expected, "round {round}");
             }
             expected[at..at + len].copy_from_slice(&bytes);
         }
-        assert_eq!(both.take(), Look::Placed { starved: false });
+        both.take_all();
         assert!(full > 20 && lent.bytes() == expected && both.take() == Look::Nothing);
     }
 
     #[test]
     fn what_is_not_registered_is_not_written() {
         for (key, addr, len, look) in [
-            (BASE + 1, 0, 100, Look::Placed { starved: false }),
-            (BASE + 1, 99, 1, Look::Placed { starved: false }),
-            (BASE + 1, 100, 0, Look::Placed { starved: false }),
+            (BASE + 1, 0, 100, Look::Placed { starved: false, more: false }),
+            (BASE + 1, 99, 1, Look::Placed { starved: false, more: false }),
+            (BASE + 1, 100, 0, Look::Placed { starved: false, more: false }),
             (BASE + 1, 1, 100, Look::Breach),
             (BASE + 1, 100, 1, Look::Breach),
             (BASE + 1, u64::MAX, 1, Look::Breach),
@@ -427,7 +435,7 @@ mod tests {
         assert_eq!(both.put(gone.key, 0, &[9; 50]), Some(true));
         gone.registered.revoke();
         assert_eq!(both.put(other.key, 0, &[9; 50]), Some(true));
-        assert_eq!(both.take(), Look::Placed { starved: false });
+        assert_eq!(both.take(), Look::Placed { starved: false, more: false });
         assert_eq!((gone.bytes()[0], other.bytes()[0]), (0, 9));
         drop((gone, other));
         assert!(!both.owner.exposes());
@@ -442,7 +450,7 @@ mod tests {
         assert_eq!((both.take(), both.asked), (Look::Nothing, 1));
         assert_eq!(both.put(lent.key, 0, &[1]), Some(true));
         assert!(Writer::owner_sleeps(both.area()) && !Writer::owner_sleeps(both.area()));
-        assert_eq!((both.take(), both.asked), (Look::Placed { starved: false }, 2));
+        assert_eq!((both.take(), both.asked), (Look::Placed { starved: false, more: false }, 2));
         drop(lent);
         assert!(Writer::owner_sleeps(both.area()));
         assert_eq!((both.take(), both.asked, Writer::owner_sleeps(both.area())), (Look::Nothing, 2, false));

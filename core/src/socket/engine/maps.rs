@@ -155,6 +155,12 @@ impl Engine {
         self.kind == FabricKind::Shm && self.endpoint.is_exposed()
     }
 
+    /// Whether somebody has to look after it soon: see [`crate::fabric::Endpoint::lags`].
+    #[inline]
+    pub fn lags(&self) -> bool {
+        self.kind == FabricKind::Shm && self.endpoint.lags()
+    }
+
     /// Writes bytes to what the peer has mapped at `offset`, as many as can be posted now. `lasting`: they stay as they are until
     /// [`Engine::is_placed`], so that they need not be copied where they are registered.
     pub fn place(&mut self, bytes: &[u8], offset: u64, lasting: Option<Span>) -> Result<Placement> {

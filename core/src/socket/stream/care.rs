@@ -212,6 +212,9 @@ impl Stream {
             changed |= engine.pump();
         }
         let exposed = engine.is_exposed();
+        if engine.lags() {
+            next = Some(now);
+        }
         if self.sleepers.any() {
             engine.arm();
             changed |= engine.pump();

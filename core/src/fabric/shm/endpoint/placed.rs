@@ -14,6 +14,9 @@ use crate::{
 /// Rings that a peer may send besides those that were asked for: some cross with what they answer.
 const NEEDLESS_RINGS: u32 = 64;
 
+/// Looks at what the peer has sent for the program's memory, in one poll; more has to wait for the next.
+const TURNS: u32 = 64;
+
 impl ShmEndpoint {
     /// Sends bytes for memory of the peer's program. False: they have to wait until the peer has taken others.
     pub(super) fn place(&mut self, request: &WorkRequest, to: RemoteAddress, bytes: Option<&[u8]>) -> bool {
@@ -44,15 +47,26 @@ impl ShmEndpoint {
 
     /// Takes bytes for memory of the program's, after a look for messages: what was sent before them has come.
     pub(super) fn take_placed(&mut self) {
-        let Some(peer) = &self.peer else { return };
-        match self.owner.take(peer, self.own.memory().key(), &mut self.rings_due) {
-            Look::Nothing | Look::Placed { starved: false } => {}
-            Look::Placed { starved: true } => self.ring(),
-            Look::Breach => {
-                log_debug!("{:?}: bytes for memory that is not registered", self.token);
-                self.fail(TransportError::RemoteAccess);
+        self.lags = false;
+        for _ in 0..TURNS {
+            let Some(peer) = &self.peer else { return };
+            match self.owner.take(peer, self.own.memory().key(), &mut self.rings_due) {
+                Look::Nothing => return,
+                Look::Placed { starved, more } => {
+                    if starved {
+                        self.ring();
+                    }
+                    if !more {
+                        return;
+                    }
+                }
+                Look::Breach => {
+                    log_debug!("{:?}: bytes for memory that is not registered", self.token);
+                    return self.fail(TransportError::RemoteAccess);
+                }
             }
         }
+        self.lags = true;
     }
 
     pub(super) fn count_ring(&mut self) {
