@@ -96,7 +96,8 @@ impl SendCredit {
             self.uncounted = None;
             return;
         }
-        while uncounted.waiting.pop_front_if(|before| *before < uncounted.read).is_some() {
+        while uncounted.waiting.front().is_some_and(|before| *before < uncounted.read) {
+            uncounted.waiting.pop_front();
             uncounted.given_back = uncounted.given_back.wrapping_add(1);
             self.sent = self.sent.wrapping_sub(1);
         }
