@@ -9,7 +9,7 @@ use std::{
 };
 
 /// In the header's order.
-const FAMILIES: [&str; 7] = ["socket", "io", "poll", "select", "epoll", "option", "descriptor"];
+const FAMILIES: [&str; 8] = ["socket", "io", "iomap", "poll", "select", "epoll", "option", "descriptor"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");

@@ -33,6 +33,9 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("rsetsockopt", "int (*)(int, int, int, const void *, socklen_t)"),
     ("rgetsockopt", "int (*)(int, int, int, void *, socklen_t *)"),
     ("rfcntl", "int (*)(int, int, ...)"),
+    ("riomap", "off_t (*)(int, void *, size_t, int, int, off_t)"),
+    ("riounmap", "int (*)(int, void *, size_t)"),
+    ("riowrite", "size_t (*)(int, const void *, size_t, off_t, int)"),
 ];
 
 /// These stand in newer headers than the installed one.

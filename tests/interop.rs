@@ -28,7 +28,7 @@ const fn case(name: &'static str, call: &'static str, bytes: u64, seconds: u64) 
 }
 
 /// rstream's default table with fewer rounds, and each of its modes.
-const QUICK: [Case; 22] = [
+const QUICK: [Case; 24] = [
     case("latency-1", "run_rstream -S 1 -I 300 -C 1", 600, 30),
     case("latency-64", "run_rstream -S 64 -I 300 -C 1", 38_400, 30),
     case("latency-4k", "run_rstream -S 4096 -I 100 -C 1", 819_200, 30),
@@ -49,11 +49,25 @@ const QUICK: [Case; 22] = [
     case("buffer-1m", "run_rstream -S 100000 -I 3 -C 10 -B 1048576 -T v", 6_000_000, 40),
     case("inline-0", "run_rstream -S 64 -I 20 -C 20 -i 0 -T v", 51_200, 30),
     case("keepalive", "run_rstream -S 4096 -I 20 -C 20 -k 1", 3_276_800, 30),
+    case("placed-64k", "run_riostream -S 65536 -I 2 -C 10 -T v", 2_621_440, 30),
+    case("rounds", "run_rounds 20", 500_000, 60),
     case("rcopy-16m", "run_rcopy 16", 16 << 20, 60),
     case("iperf", "run_iperf -t 2 -l 16K", 1 << 20, 40),
 ];
 
-const LONG: [Case; 10] = [
+/// riostream in each of its modes.
+const PLACED: [Case; 8] = [
+    case("placed-64", "run_riostream -S 64 -I 50 -C 1", 6_400, 60),
+    case("placed-odd", "run_riostream -S 777 -I 5 -C 10 -T v", 77_700, 60),
+    case("placed-async", "run_riostream -S 4096 -I 5 -C 10 -T a -T v", 409_600, 60),
+    case("placed-blocking", "run_riostream -S 65536 -I 2 -C 10 -T b -T v", 2_621_440, 60),
+    case("placed-nonblocking", "run_riostream -S 100001 -I 2 -C 5 -T n -T v", 2_000_020, 60),
+    case("placed-buffer", "run_riostream -S 100000 -I 2 -C 5 -B 8192 -T v", 2_000_000, 60),
+    case("placed-inline", "run_riostream -S 64 -I 20 -C 2 -i 16 -T v", 5_120, 60),
+    case("rounds-20", "run_rounds 20", 500_000, 60),
+];
+
+const LONG: [Case; 16] = [
     case("plain", "run_rstream", 500 << 20, 600),
     case("all-verify", "run_all_sizes -T v", 2250 << 20, 900),
     case("default-async", "run_async", 500 << 20, 900),
@@ -62,6 +76,12 @@ const LONG: [Case; 10] = [
     case("default-buffer-4k", "run_rstream -B 4096", 500 << 20, 900),
     case("default-buffer-1m", "run_rstream -B 1048576", 500 << 20, 900),
     case("default-inline-0", "run_rstream -i 0", 500 << 20, 900),
+    case("placed-default", "run_riostream", 100 << 20, 900),
+    case("placed-all-verify", "run_riostream -S all -T v", 100 << 20, 900),
+    case("placed-default-async", "run_riostream -T a", 100 << 20, 900),
+    case("placed-default-blocking", "run_riostream -T b", 100 << 20, 900),
+    case("placed-default-nonblocking", "run_riostream -T n", 100 << 20, 900),
+    case("rounds-1000", "run_rounds 1000", 20 << 20, 300),
     case("rcopy-256m", "run_rcopy 256", 256 << 20, 120),
     case("iperf", "run_iperf -t 10", 1 << 20, 60),
 ];
@@ -74,7 +94,7 @@ fn pairs() -> Vec<(String, String)> {
 }
 
 /// With our library at both ends, which is what all other tests have, one case of each kind.
-const OURS_ALONE: [&str; 7] = ["latency-64", "latency-64k", "bandwidth-4k", "verify-200k", "async", "rcopy", "iperf"];
+const OURS_ALONE: [&str; 9] = ["latency-64", "latency-64k", "bandwidth-4k", "verify-200k", "async", "placed", "rounds", "rcopy", "iperf"];
 
 /// The cases that a pair runs: all, unless it is there by default and both ends are ours.
 fn cases_of<'a>(server: &str, client: &str, cases: &[&'a Case]) -> Vec<&'a Case> {
@@ -85,8 +105,14 @@ fn cases_of<'a>(server: &str, client: &str, cases: &[&'a Case]) -> Vec<&'a Case>
 }
 
 fn run(topology: Topology, rdma: Rdma, pairs: &[(String, String)], cases: &[&Case]) -> Outcome {
-    let mut vm =
-        Vm::new().topology(topology).rdma(rdma).cpus(2).memory(2048).env("RSOCKET_CONNECT_DEADLINE", "20000").env("SHIPPED", SHIPPED);
+    let mut vm = Vm::new()
+        .topology(topology)
+        .rdma(rdma)
+        .cpus(2)
+        .memory(2048)
+        .env("RSOCKET_CONNECT_DEADLINE", "20000")
+        .env("SHIPPED", SHIPPED)
+        .env("ROUNDS", build_c_program("iomap_rounds"));
     if pairs.iter().any(|(server, client)| server == "ours" || client == "ours") {
         vm = vm.env("OURS", artefact("librspreload.so"));
     }
@@ -152,7 +178,14 @@ fn quick_table_over_soft_roce() {
 #[test]
 fn quick_table_over_soft_iwarp_between_two_hosts() {
     // no rcopy: its server listens on any address, which the shipped library cannot over two soft-iWARP devices of one kernel
-    matrix(Topology::Two, Rdma::Siw, &starting_with(&QUICK, &["latency", "bandwidth", "verify", "iperf"]));
+    matrix(Topology::Two, Rdma::Siw, &starting_with(&QUICK, &["latency", "bandwidth", "verify", "placed", "rounds", "iperf"]));
+}
+
+#[test]
+#[ignore = "5 minutes"]
+fn riostreams_modes() {
+    matrix(Topology::One, Rdma::Rxe, &all(&PLACED));
+    matrix(Topology::Two, Rdma::Siw, &all(&PLACED));
 }
 
 /// The program's listener has not set SO_REUSEADDR, and soft-iWARP needs the port for itself.

@@ -33,6 +33,7 @@ fn config() -> EndpointConfig {
         shm_receive_bytes: 128 << 10,
         send_bytes: 128 << 10,
         target_bytes: 32,
+        places: false,
     }
 }
 

@@ -36,6 +36,15 @@ pub enum Payload {
         /// Length in bytes, at least 1.
         len: u32,
     },
+    /// `len` bytes of registered memory of the program's, as with the send area, at an address under a key of this end's.
+    Registered {
+        /// Where.
+        addr: u64,
+        /// The key for the device.
+        key: u32,
+        /// Length in bytes, at least 1.
+        len: u32,
+    },
     /// The request carries its bytes itself (records of 16 or 24 bytes, the 4 bytes of an iWARP message).
     Bytes {
         /// The bytes, valid up to `len`.
@@ -61,7 +70,7 @@ impl Payload {
     pub fn len(&self) -> u32 {
         match self {
             Payload::Empty => 0,
-            Payload::SendArea { len, .. } => *len,
+            Payload::SendArea { len, .. } | Payload::Registered { len, .. } => *len,
             Payload::Bytes { len, .. } => u32::from(*len),
         }
     }

@@ -166,6 +166,30 @@ ssize_t rwrite(int socket, const void *buf, size_t count);
 ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt);
 
 /**
+ * Maps memory for riowrite at the other end (PROT_WRITE), or for riowrite from there (PROT_NONE). An offset of -1 is the address of
+ */
+off_t riomap(int socket,
+             void *buf,
+             size_t len,
+             int prot,
+             int flags,
+             off_t offset);
+
+/**
+ * Ends a mapping.
+ */
+int riounmap(int socket, void *buf, size_t len);
+
+/**
+ * Writes to memory that the other end has mapped. Gives the number of bytes, 0 where nothing is mapped, or (size_t) -1.
+ */
+size_t riowrite(int socket,
+                const void *buf,
+                size_t count,
+                off_t offset,
+                int flags);
+
+/**
  * poll(2), over rsockets and any other descriptors.
  */
 int rpoll(struct pollfd *fds, nfds_t nfds, int timeout);

@@ -68,6 +68,24 @@ run_default_sizes() {
 1048576 20"
 }
 
+# run_riostream ARGUMENT...: the same arguments at both ends. Its ends look at memory while they wait, and never sleep
+run_riostream() {
+  counters
+  server linked riostream -b "$AT" "$@" & local pid=$!
+  rwait 7471 || return 1
+  client linked riostream -s "$AT" "$@"
+  both_ok $? $pid && counters
+}
+
+# run_rounds COUNT: memory is mapped, written by the other end, compared and unmapped, so often
+run_rounds() {
+  counters
+  server linked "$ROUNDS" "$AT" 7000 "$1" serve & local pid=$!
+  rwait 7000 || return 1
+  client linked "$ROUNDS" "$AT" 7000 "$1" ask
+  both_ok $? $pid && counters
+}
+
 # run_rcopy MIB: a file, and its checksum at the other end
 run_rcopy() {
   counters

@@ -13,6 +13,7 @@ pub mod epoll;
 pub mod exit;
 mod inherited;
 pub mod io;
+pub mod iomap;
 pub mod option;
 pub mod poll;
 pub mod select;

@@ -15,6 +15,7 @@ use crate::{
     fd::Held,
     socket::{Role, Socket, engine::Sizes, options::Options},
     sys::sockopt,
+    wire::round_iomap_size,
 };
 
 /// An option's value, most of which are ints.
@@ -149,24 +150,30 @@ fn integer(value: &[u8]) -> Option<i32> {
 }
 
 fn set_rdma(held: &Held, name: i32, value: &[u8]) -> Result<()> {
-    // The queues of a connection are made with it, its path is asked for.
-    let is_fresh = held.socket.role() == Role::Fresh;
+    // The queues of a connection are made with it, its path is asked for; a listener's table is that of connections to come.
+    let in_time = matches!((held.socket.role(), name), (Role::Fresh, _) | (Role::Listener, RDMA_IOMAPSIZE));
     if name == RDMA_ROUTE {
         let path = Path::choose(value)?;
-        if is_fresh {
+        if in_time {
             held.socket.options.set_path(path);
         }
-        return if is_fresh { Ok(()) } else { Err(Errno::INVAL) };
+        return if in_time { Ok(()) } else { Err(Errno::INVAL) };
     }
-    let wanted = integer(value).and_then(|value| u32::try_from(value).ok()).filter(|_| is_fresh).ok_or(Errno::INVAL)?;
+    let wanted = integer(value).and_then(|value| u32::try_from(value).ok()).ok_or(Errno::INVAL)?;
     let change: fn(&mut Sizes, u32) = match name {
         RDMA_SQSIZE => |sizes, wanted| sizes.send_queue = wanted.clamp(*QUEUE.start(), *QUEUE.end()),
         RDMA_RQSIZE => |sizes, wanted| sizes.receive_queue = wanted.clamp(*QUEUE.start(), *QUEUE.end()),
         RDMA_INLINE => |sizes, wanted| sizes.inline = wanted.min(4096),
-        RDMA_IOMAPSIZE => |sizes, wanted| sizes.iomap_entries = wanted.min(127 << 8),
+        RDMA_IOMAPSIZE => |sizes, wanted| sizes.iomap_entries = u32::from(round_iomap_size(u16::try_from(wanted).unwrap_or(u16::MAX))),
         _ => return Err(Errno::NOPROTOOPT),
     };
+    if !in_time {
+        return Err(Errno::INVAL);
+    }
     held.socket.options.set_sizes(|sizes| change(sizes, wanted));
+    if let Some(listener) = held.socket.listener() {
+        listener.resize(held.socket.options.sizes());
+    }
     Ok(())
 }
 

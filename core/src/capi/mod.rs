@@ -7,6 +7,7 @@ pub mod boundary;
 pub mod descriptor;
 pub mod epoll;
 pub mod io;
+pub mod iomap;
 pub mod lifecycle;
 pub mod option;
 pub mod poll;

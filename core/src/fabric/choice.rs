@@ -236,6 +236,7 @@ mod tests {
         shm_receive_bytes: 4096,
         send_bytes: 4096,
         target_bytes: 32,
+        places: false,
     };
     /// More than shared memory gives anybody.
     const TOO_MUCH: EndpointConfig = EndpointConfig { receive_queue: u32::MAX, ..CONFIG };

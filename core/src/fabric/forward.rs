@@ -50,6 +50,18 @@ macro_rules! forward {
             self.inner.arm_word()
         }
 
+        fn registrar(&self) -> Option<std::sync::Arc<dyn $crate::fabric::Registrar>> {
+            self.inner.registrar()
+        }
+
+        fn lags(&self) -> bool {
+            self.inner.lags()
+        }
+
+        fn is_exposed(&self) -> bool {
+            self.inner.is_exposed()
+        }
+
         fn is_waiting(&self) -> bool {
             self.inner.is_waiting()
         }

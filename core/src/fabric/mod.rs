@@ -37,8 +37,9 @@ use crate::{
     sys::{
         clock::Nanos,
         descriptor::{self, OwnFd},
+        program::Span,
     },
-    work::{Completion, ExposedMemory, MessageMode, Payload, WorkRequest},
+    work::{Completion, ExposedMemory, MessageMode, Payload, RemoteAddress, WorkRequest},
 };
 
 /// Which fabric carries a connection.
@@ -83,6 +84,8 @@ pub struct EndpointConfig {
     pub send_bytes: u32,
     /// Size of the target list and the iomap table in bytes.
     pub target_bytes: u32,
+    /// Whether this end may ever write to memory that the peer registers.
+    pub places: bool,
 }
 
 /// What the fabric made of an [`EndpointConfig`].
@@ -166,6 +169,21 @@ pub trait Endpoint: Send {
         false
     }
 
+    /// What registers memory of the program's for this connection, if that can be done.
+    fn registrar(&self) -> Option<Arc<dyn Registrar>> {
+        None
+    }
+
+    /// Whether the peer's bytes get to registered memory only when this end is polled, at an event on [`Endpoint::event_fd`], armed or not.
+    fn is_exposed(&self) -> bool {
+        false
+    }
+
+    /// Whether the latest poll has left something of that to the next one, of which no event tells.
+    fn lags(&self) -> bool {
+        false
+    }
+
     /// The caller waits, where it runs now. Whether the peer has last waited on the same processor: if so, it cannot answer while the
     /// caller keeps that busy. `None`: nobody knows.
     fn waits_beside_peer(&self) -> Option<bool> {
@@ -223,6 +241,26 @@ pub trait Endpoint: Send {
 pub trait SleepWord: Send + Sync {
     /// The word, which other processes may change and wake.
     fn word(&self) -> &AtomicU32;
+}
+
+/// Registers memory of the program's. Needs no lock of the connection's, and may take its time: pages are made and pinned.
+pub trait Registrar: Send + Sync {
+    /// Registers memory for this end to send from, and for the peer to write to if `remote` says so. EFAULT: it is no memory, or cannot be
+    /// written.
+    fn register(&self, memory: Span, remote: bool) -> Result<Box<dyn Registered>>;
+}
+
+/// Memory of the program's that is registered. Dropping it ends that, and may take its time.
+pub trait Registered: Send {
+    /// What the peer calls its first byte.
+    fn remote(&self) -> RemoteAddress;
+
+    /// The key under which the device reads it for this end, where there is one.
+    fn local_key(&self) -> Option<u32>;
+
+    /// The peer's bytes get there no longer once this returns, which is soon; to be called under the lock of the connection. What is not
+    /// done here is done when it is dropped, before the call that ends the mapping returns.
+    fn revoke(&self) {}
 }
 
 /// How a connection was established, the acceptor's private data (see [`Event::Established`]), or why it was not.

@@ -4,21 +4,25 @@
 
 mod data;
 mod ending;
+mod maps;
 mod progress;
 
 use std::os::fd::RawFd;
 
+pub use maps::{Ended, Placement};
 use smallvec::SmallVec;
+
+use maps::{Maps, Written};
 
 use super::wait::Interest;
 use crate::{
     error::{Errno, Result},
-    fabric::{Endpoint, EndpointConfig, FabricKind, Region},
+    fabric::{Endpoint, EndpointConfig, FabricKind},
     log_debug, log_info,
-    protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, State, TARGET_RECORDS, Taken, TargetList, control_reserve},
+    protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, State, TARGET_RECORDS, Taken, control_reserve},
     stats::{self, Counter},
     sys::clock::Nanos,
-    wire::Sge,
+    wire::{IomapRecord, Sge, decode_iomap_size, encode_iomap_size},
     work::{Completion, MessageMode, TransportError, WorkRequest},
 };
 
@@ -28,8 +32,6 @@ const POLL_BATCH: usize = 16;
 const POLL_BATCHES: usize = 64;
 /// Pumps that take all completions of the largest queues.
 const PUMPS_AT_END: usize = (2 * u16::MAX as usize).div_ceil(POLL_BATCH * POLL_BATCHES) + 1;
-/// Bytes of an iomap record.
-const IOMAP_RECORD: u32 = 24;
 /// Work requests posted with one doorbell.
 const POST_BATCH: usize = 16;
 
@@ -63,17 +65,28 @@ impl Sizes {
             shm_receive_bytes: self.shm_receive_bytes,
             send_bytes: self.send_bytes,
             target_bytes: target_bytes(self.iomap_entries),
+            places: self.iomap_entries > 0,
         }
     }
 }
 
 /// Size of the target list and the iomap table behind it, in bytes (PROTOCOL.md 1.3).
 fn target_bytes(iomap_entries: u32) -> u32 {
-    (TARGET_RECORDS * Sge::BYTES as u32).saturating_add(iomap_entries.saturating_mul(IOMAP_RECORD))
+    (TARGET_RECORDS * Sge::BYTES as u32).saturating_add(iomap_entries.saturating_mul(IomapRecord::BYTES as u32))
+}
+
+/// So many entries as were wanted, or as there is memory for: an endpoint may have been made just before more were wanted.
+fn entries(bytes: u32, wanted: u32) -> u16 {
+    let fit = bytes.saturating_sub(target_bytes(0)) / IomapRecord::BYTES as u32;
+    // Not all numbers survive the connect record.
+    let most = u16::try_from(fit.min(wanted)).unwrap_or(u16::MAX);
+    decode_iomap_size(encode_iomap_size(most))
 }
 
 /// Protocol and endpoint of one connection.
 pub struct Engine {
+    // They go before what they are registered with.
+    maps: Maps,
     connection: Connection,
     endpoint: Box<dyn Endpoint>,
     kind: FabricKind,
@@ -119,7 +132,7 @@ impl Engine {
             send_bytes: sizes.send_bytes,
             receive_bytes: endpoint.exposed().receive.length,
             inline: limits.inline,
-            iomap_entries: u16::try_from(sizes.iomap_entries).unwrap_or(u16::MAX),
+            iomap_entries: entries(endpoint.exposed().targets.length, sizes.iomap_entries),
             mode: limits.mode,
             exposed: endpoint.exposed(),
             max_write: stream::DEFAULT_MAX_WRITE,
@@ -127,6 +140,7 @@ impl Engine {
         });
         endpoint.post_receives(connection.receives_initial())?;
         Ok(Engine {
+            maps: Maps::default(),
             connection,
             kind: endpoint.kind(),
             endpoint,
@@ -218,7 +232,7 @@ impl Engine {
     pub fn wants_to_send(&self) -> bool {
         // Nobody but this end carries out what waits over shared memory.
         let waiting = self.kind == FabricKind::Shm && self.endpoint.is_waiting();
-        self.connection.wants_to_send_control() || waiting || self.listens_until().is_some()
+        self.connection.wants_to_send_control() || self.connection.has_due_iomaps() || waiting || self.listens_until().is_some()
     }
 
     /// Whether what was sent may be lost when the connection is ended now. On iWARP a completion says only that TCP has the data, and
@@ -310,7 +324,7 @@ impl Engine {
     fn received(&mut self, message: u32) -> Interest {
         self.listens_until = None;
         let endpoint = &self.endpoint;
-        match self.connection.received(message, &|| snapshot(endpoint.target_area())) {
+        match self.connection.received(message, &Written(endpoint.target_area())) {
             Ok(taken) => {
                 if !taken.is_empty() {
                     self.clear_records(taken);
@@ -482,23 +496,4 @@ impl Engine {
         self.endpoint.clear_events();
         self.armed = false;
     }
-}
-
-/// Readings of the target list before a peer that keeps writing is taken at its last word.
-const SNAPSHOT_READS: usize = 4;
-
-/// A copy of the target list, read until two readings agree: the peer may be writing there.
-fn snapshot(area: &Region) -> TargetList {
-    let mut list = TargetList::default();
-    for _ in 0..SNAPSHOT_READS {
-        let mut again = TargetList::default();
-        for (index, record) in again.iter_mut().enumerate() {
-            let _ = area.read(index * Sge::BYTES, record);
-        }
-        if again == list {
-            break;
-        }
-        list = again;
-    }
-    list
 }

@@ -47,6 +47,8 @@ pub struct Listener {
     token: Token,
     service: Arc<Service>,
     sizes: Sizes,
+    /// RDMA_IOMAPSIZE, which may change while it listens.
+    iomap_entries: AtomicU32,
     backlog: AtomicU32,
     arrivals: AtomicU32,
     queue: Leaf<Queue>,
@@ -98,6 +100,7 @@ impl Listener {
         let listener = Arc::new(Listener {
             token: service.token(),
             service: Arc::clone(service),
+            iomap_entries: AtomicU32::new(sizes.iomap_entries),
             sizes,
             backlog: AtomicU32::new(backlog),
             arrivals: AtomicU32::new(0),
@@ -230,9 +233,10 @@ impl Listener {
     }
 
     /// SO_RCVBUF has changed: connections that come in from now on have such receive buffers.
-    pub fn resize(&self, receive: Sizes) {
-        let Sizes { receive_bytes, shm_receive_bytes, .. } = receive;
-        let sizes = Sizes { receive_bytes, shm_receive_bytes, ..self.sizes };
+    pub fn resize(&self, changed: Sizes) {
+        let Sizes { receive_bytes, shm_receive_bytes, iomap_entries, .. } = changed;
+        self.iomap_entries.store(iomap_entries, Ordering::Relaxed);
+        let sizes = Sizes { receive_bytes, shm_receive_bytes, iomap_entries, ..self.sizes };
         let listening = self.queue().listening.clone();
         if let Some(listening) = listening {
             listening.resize(&sizes.endpoint());
@@ -401,7 +405,8 @@ impl Handler for Listener {
             return;
         }
         let peer = endpoint.peer_addr();
-        if let Err(errno) = Stream::accept(&self.service, endpoint, self.sizes, &private_data, &self) {
+        let sizes = Sizes { iomap_entries: self.iomap_entries.load(Ordering::Relaxed), ..self.sizes };
+        if let Err(errno) = Stream::accept(&self.service, endpoint, sizes, &private_data, &self) {
             log_debug!("connection from {peer} not accepted: {errno}");
             self.lost();
         }

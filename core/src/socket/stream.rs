@@ -7,6 +7,7 @@ pub mod care;
 mod fate;
 pub mod info;
 pub mod moving;
+mod placing;
 mod transfer;
 mod waiting;
 
@@ -344,7 +345,12 @@ impl Stream {
             self.first_use(state);
             self.take_outcome(state);
         }
-        state.engine.as_mut().map_or(Interest::empty(), Engine::pump)
+        let Some(engine) = state.engine.as_mut() else { return Interest::empty() };
+        let changed = engine.pump();
+        if engine.lags() {
+            self.service.take_care(self.token);
+        }
+        changed
     }
 
     /// Work that the protocol could not post within the program's call is finished by the service.
@@ -445,6 +451,7 @@ impl Stream {
     pub fn close(self: &Arc<Self>, linger: Option<Duration>, blocking: bool) {
         let now = self.service.now();
         let time = linger.map_or(CLOSE_TIME, |linger| u64::try_from(linger.as_nanos()).unwrap_or(CLOSE_TIME));
+        let ended;
         {
             let Ok(mut state) = self.state.lock() else {
                 // Closed by a signal handler while its own thread works on it: the service does it.
@@ -457,6 +464,8 @@ impl Stream {
             if state.phase == Phase::Connecting {
                 self.service.fabric().cancel(self.token);
             }
+            // When close returns, the peer writes to the program's memory no more.
+            ended = state.engine.as_mut().map(Engine::unmap_all);
             let orderly = state.phase == Phase::Up && time > 0;
             match state.engine.as_mut() {
                 Some(engine) if orderly => engine.disconnect(),
@@ -470,10 +479,11 @@ impl Stream {
                 drop(state);
                 self.sleepers.wake(Interest::all());
                 drop(self.service.forget(self.token));
-                drop(engine);
+                drop((ended, engine));
                 return;
             }
         }
+        drop(ended);
         self.sleepers.wake(Interest::all());
         self.service.take_care(self.token);
         if blocking && linger.is_some_and(|linger| !linger.is_zero()) {

@@ -18,6 +18,7 @@ pub mod once;
 pub mod own;
 pub mod owner;
 pub mod ppoll;
+pub mod program;
 pub mod signals;
 pub mod slab;
 pub mod small_file;

@@ -12,6 +12,7 @@ const DATA_BUFFER: usize = TARGETS + Sge::BYTES;
 
 const FLAG_NET: u8 = 1 << 0;
 const FLAG_IOMAP: u8 = 1 << 1;
+const FLAG_COUNTS: u8 = 1 << 2;
 
 /// The protocol version that this implementation speaks.
 pub const VERSION: u8 = 1;
@@ -23,6 +24,8 @@ pub struct ConnectRecord {
     pub order: ByteOrder,
     /// Flag IOMAP: [`ConnectRecord::iomap_size`] is valid.
     pub has_iomap: bool,
+    /// Flag COUNTS, this implementation's: IOMAP messages that the sender has received are among those that it grants anew.
+    pub counts_iomaps: bool,
     /// Receives that the sender has posted for DATA and IOMAP messages.
     pub credits: u16,
     /// Entries in the sender's iomap table, as they travel: see [`decode_iomap_size`].
@@ -52,6 +55,7 @@ impl ConnectRecord {
         Ok(ConnectRecord {
             order: if flags & FLAG_NET != 0 { ByteOrder::Big } else { ByteOrder::Little },
             has_iomap: flags & FLAG_IOMAP != 0,
+            counts_iomaps: flags & FLAG_COUNTS != 0,
             credits: u16::from_be_bytes(field::get(bytes, CREDITS)),
             iomap_size,
             targets: Sge::parse(&field::get(bytes, TARGETS), ByteOrder::Big),
@@ -64,7 +68,8 @@ impl ConnectRecord {
         let net = if self.order == ByteOrder::Big { FLAG_NET } else { 0 };
         let iomap = if self.has_iomap { FLAG_IOMAP } else { 0 };
         field::put(bytes, VERSION_AT, [VERSION]);
-        field::put(bytes, FLAGS, [net | iomap]);
+        let counts = if self.counts_iomaps { FLAG_COUNTS } else { 0 };
+        field::put(bytes, FLAGS, [net | iomap | counts]);
         field::put(bytes, CREDITS, self.credits.to_be_bytes());
         field::put(bytes, RESERVED, [0; 3]);
         field::put(bytes, IOMAP_SIZE, [self.iomap_size]);
@@ -128,6 +133,7 @@ mod tests {
     const RECORD: ConnectRecord = ConnectRecord {
         order: ByteOrder::Little,
         has_iomap: true,
+        counts_iomaps: false,
         credits: 384,
         iomap_size: 0,
         targets: Sge { addr: 0x5564_bb41_c000, key: 0x3b6, length: 2 },
@@ -156,7 +162,7 @@ mod tests {
         padded.resize(56, 0);
         assert_eq!(ConnectRecord::parse(&padded), Ok(RECORD), "the CM pads private data");
         let mut bytes = BYTES;
-        bytes[1] = 0xfd;
+        bytes[1] = 0xf9;
         bytes[4..8].copy_from_slice(&[9, 9, 9, 7]);
         let record = ConnectRecord { order: ByteOrder::Big, has_iomap: false, iomap_size: 7, ..RECORD };
         assert_eq!(ConnectRecord::parse(&bytes), Ok(record), "unknown flags and reserved bytes are ignored");
@@ -165,8 +171,8 @@ mod tests {
     #[test]
     fn emit() {
         assert_eq!(RECORD.to_bytes(), BYTES);
-        let record = ConnectRecord { order: ByteOrder::Big, has_iomap: false, iomap_size: 0xff, ..RECORD };
-        assert_eq!(record.to_bytes()[..8], [1, 1, 1, 0x80, 0, 0, 0, 0xff]);
+        let record = ConnectRecord { order: ByteOrder::Big, has_iomap: false, counts_iomaps: true, iomap_size: 0xff, ..RECORD };
+        assert_eq!(record.to_bytes()[..8], [1, 5, 1, 0x80, 0, 0, 0, 0xff]);
         assert_eq!(ConnectRecord::parse(&record.to_bytes()), Ok(record));
     }
 

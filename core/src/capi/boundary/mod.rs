@@ -13,6 +13,7 @@ pub mod descriptor;
 pub mod epoll;
 mod fault;
 pub mod io;
+pub mod iomap;
 pub mod option;
 pub mod poll;
 pub mod rights;
@@ -42,6 +43,11 @@ impl Answer for i32 {
 
 impl Answer for i64 {
     const FAILURE: Self = -1;
+}
+
+impl Answer for usize {
+    /// riowrite: (size_t) -1.
+    const FAILURE: Self = Self::MAX;
 }
 
 impl Answer for isize {

@@ -18,6 +18,7 @@ pub(super) const CONFIG: EndpointConfig = EndpointConfig {
     shm_receive_bytes: 16_384,
     send_bytes: 16_384,
     target_bytes: 128,
+    places: false,
 };
 
 pub(super) const LISTENER: Token = Token(1);

@@ -3,6 +3,8 @@
 //! Lives behind the engine lock of its stream (DESIGN: lock 4), as every endpoint.
 #![forbid(unsafe_code)]
 
+mod placed;
+
 use core::net::SocketAddr;
 use std::{collections::VecDeque, os::fd::RawFd, sync::Arc};
 
@@ -13,17 +15,15 @@ use super::{
     event::Shared,
     greeting::{Greeting, Verdict},
     memory::{Entry, Kept, Memory, Own},
+    placing::{Owner, Writer},
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, Endpoint, EndpointConfig, EndpointLimits, FabricKind, Outcome, Region, SleepWord, Token},
+    fabric::{ConnectFailure, Endpoint, EndpointConfig, EndpointLimits, FabricKind, Outcome, Region, Registrar, SleepWord, Token},
     log_debug,
     sys::descriptor::OwnFd,
     work::{Completion, ExposedMemory, MessageMode, Operation, Payload, TransportError, WorkRequest},
 };
-
-/// Rings that a peer may send besides those that were asked for: some cross with what they answer.
-const NEEDLESS_RINGS: u32 = 64;
 
 /// How far the connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,12 @@ pub(super) struct ShmEndpoint {
     broken: Option<Broken>,
     /// The peer is gone; what it has sent can still be taken.
     hung_up: bool,
+    /// Bytes for memory of the programs': what this end sends (and whether the peer is to be told), and what it takes.
+    writer: Writer,
+    placed: bool,
+    owner: Owner,
+    /// There may be bytes that have not been taken, for which nobody will ring.
+    lags: bool,
     /// Rings that were asked for and did not come, and those that came without having been asked for.
     rings_due: u32,
     needless_rings: u32,
@@ -132,6 +138,10 @@ impl ShmEndpoint {
             done: None,
             broken: None,
             hung_up: false,
+            writer: Writer::default(),
+            owner: Owner::default(),
+            placed: false,
+            lags: false,
             rings_due: 0,
             needless_rings: 0,
         }
@@ -211,11 +221,16 @@ impl ShmEndpoint {
             self.fail(TransportError::Flushed);
             return true;
         };
+        if to.key != peer.key() && message.is_none() && !request.payload.is_empty() {
+            return self.place(request, to, bytes);
+        }
         let written = match (bytes, &request.payload) {
             (Some(bytes), _) => peer.write(to, bytes),
             (None, Payload::Empty) => true,
             (None, Payload::Bytes { bytes, len }) => peer.write(to, bytes.get(..usize::from(*len)).unwrap_or(bytes)),
             (None, Payload::SendArea { offset, len }) => peer.write_from(to, self.send_area(), *offset, *len),
+            // It is sent from nowhere but here.
+            (None, Payload::Registered { .. }) => false,
         };
         if !written {
             self.fail(TransportError::RemoteAccess);
@@ -258,7 +273,12 @@ impl ShmEndpoint {
     /// Wakes the peer if it sleeps.
     #[inline(always)]
     fn ring(&mut self) {
-        if self.peer.as_ref().is_some_and(Memory::wake) {
+        let mut wanted = self.peer.as_ref().is_some_and(Memory::wake);
+        if self.placed {
+            self.placed = false;
+            wanted |= self.own.memory().placing().is_some_and(Writer::owner_sleeps);
+        }
+        if wanted {
             self.ring_now();
         }
     }
@@ -358,19 +378,6 @@ impl ShmEndpoint {
             count += 1;
         }
         count
-    }
-
-    fn count_ring(&mut self) {
-        match self.rings_due.checked_sub(1) {
-            Some(due) => self.rings_due = due,
-            None => {
-                self.needless_rings += 1;
-                if self.needless_rings > NEEDLESS_RINGS {
-                    log_debug!("{:?}: the peer rings without end", self.token);
-                    self.fail(TransportError::Other(0));
-                }
-            }
-        }
     }
 }
 
@@ -479,6 +486,18 @@ impl Endpoint for ShmEndpoint {
         !self.waiting.is_empty()
     }
 
+    fn lags(&self) -> bool {
+        self.lags && self.broken.is_none()
+    }
+
+    fn is_exposed(&self) -> bool {
+        self.owner.exposes() && !self.hung_up && self.broken.is_none()
+    }
+
+    fn registrar(&self) -> Option<Arc<dyn Registrar>> {
+        Some(self.owner.registrar(self.own.memory().key()))
+    }
+
     fn waits_beside_peer(&self) -> Option<bool> {
         let here = u32::try_from(rustix::thread::sched_getcpu()).ok()?;
         self.own.memory().wait_on(here);
@@ -502,6 +521,9 @@ impl Endpoint for ShmEndpoint {
             self.hung_up = true;
             // What it had put there before may have come since.
             count += self.messages(out.get_mut(count..).unwrap_or_default());
+        }
+        if self.peer.as_ref().is_some_and(|peer| peer.layout().places()) && self.broken.is_none() {
+            self.take_placed();
         }
         if self.hung_up && count < out.len() {
             self.fail(TransportError::Flushed);

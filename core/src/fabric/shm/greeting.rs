@@ -16,7 +16,8 @@ const KEY: usize = VERDICT + 4;
 const ENTRIES: usize = KEY + 4;
 const TARGETS: usize = ENTRIES + 4;
 const RECEIVE: usize = TARGETS + 4;
-const LOCAL: usize = RECEIVE + 4;
+const PLACES: usize = RECEIVE + 4;
+const LOCAL: usize = PLACES + 4;
 const PEER: usize = LOCAL + ADDRESS;
 const PRIVATE_LENGTH: usize = PEER + ADDRESS;
 const PRIVATE: usize = PRIVATE_LENGTH + 4;
@@ -64,6 +65,7 @@ impl Greeting {
         put(&mut bytes, ENTRIES, &self.layout.entries().to_ne_bytes());
         put(&mut bytes, TARGETS, &self.layout.targets().to_ne_bytes());
         put(&mut bytes, RECEIVE, &self.layout.receive().to_ne_bytes());
+        put(&mut bytes, PLACES, &u32::from(self.layout.places()).to_ne_bytes());
         put(&mut bytes, LOCAL, &address_bytes(self.client));
         put(&mut bytes, PEER, &address_bytes(self.server));
         let private = self.private_data.get(..PRIVATE_DATA).unwrap_or(&self.private_data);
@@ -82,6 +84,11 @@ impl Greeting {
             3 => Verdict::Refused,
             _ => return None,
         };
+        let places = match number(PLACES)? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
         let private_length = number(PRIVATE_LENGTH)? as usize;
         let (client, server) = (address(bytes.get(LOCAL..)?.first_chunk()?)?, address(bytes.get(PEER..)?.first_chunk()?)?);
         // A program's socket is of one family: it must not be shown a peer of another.
@@ -91,7 +98,7 @@ impl Greeting {
         Some(Greeting {
             verdict,
             key: number(KEY)?,
-            layout: Layout::new(number(ENTRIES)?, number(TARGETS)?, number(RECEIVE)?)?,
+            layout: Layout::new(number(ENTRIES)?, number(TARGETS)?, number(RECEIVE)?)?.with_placing(places),
             client,
             server,
             private_data: bytes.get(PRIVATE..)?.get(..private_length)?.to_vec(),
@@ -176,6 +183,8 @@ mod tests {
         assert_eq!(with(ENTRIES, 0), None);
         assert_eq!(with(RECEIVE, u32::MAX), None);
         assert_eq!(with(TARGETS, u32::MAX), None);
+        assert_eq!(with(PLACES, 2), None);
+        assert!(with(PLACES, 1).unwrap().layout.places());
         assert_eq!(with(PRIVATE_LENGTH, PRIVATE_DATA as u32 + 1), None);
         assert_eq!(with(LOCAL + ADDRESS - 4, 0x0005_0000), None);
         assert!(with(PRIVATE_LENGTH, PRIVATE_DATA as u32).is_some());

@@ -11,6 +11,7 @@
 //! | 128 | ring of messages, 8 bytes each: its number, modulo 2^32, above the message | peer |
 //! | | target list and iomap table | peer |
 //! | next page | receive area | peer |
+//! | | area for bytes that the owner sends to memory of its peer's program (`placing`), if it may ever do that | both |
 //!
 //! The peer can write anything anywhere at any time. So the owner never reads back what it has written itself, reads each entry once,
 //! and the length of the file is sealed: who makes it shorter would kill those that look at it (SIGBUS).
@@ -28,7 +29,7 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-use super::greeting::Greeting;
+use super::{greeting::Greeting, placing};
 use crate::{
     error::{Errno, Result},
     fabric::{EndpointConfig, Region, SleepWord},
@@ -72,18 +73,26 @@ pub(super) struct Layout {
     entries: u32,
     targets: u32,
     receive: u32,
+    /// Whether there is an area for bytes that belong elsewhere.
+    places: bool,
 }
 
 impl Layout {
     /// `None`: more than anybody needs, or a ring whose size is not a power of two.
     pub(super) fn new(entries: u32, targets: u32, receive: u32) -> Option<Self> {
         let fits = entries.is_power_of_two() && entries <= MOST_ENTRIES && targets <= MOST_BYTES && (1..=MOST_BYTES).contains(&receive);
-        fits.then_some(Layout { entries, targets, receive })
+        fits.then_some(Layout { entries, targets, receive, places: false })
+    }
+
+    /// The same, with or without an area for bytes that belong elsewhere.
+    pub(super) fn with_placing(self, places: bool) -> Self {
+        Layout { places, ..self }
     }
 
     pub(super) fn of(config: &EndpointConfig) -> Result<Self> {
         let entries = config.receive_queue.max(1).checked_next_power_of_two().ok_or(Errno::INVAL)?;
-        Layout::new(entries, config.target_bytes, config.shm_receive_bytes).ok_or(Errno::INVAL)
+        let layout = Layout::new(entries, config.target_bytes, config.shm_receive_bytes).ok_or(Errno::INVAL)?;
+        Ok(layout.with_placing(config.places))
     }
 
     /// Entries of the ring, a power of two.
@@ -111,9 +120,18 @@ impl Layout {
         if end <= 4096 { 4096 } else { end.next_multiple_of(PAGE) }
     }
 
+    /// Whether there is an area for bytes that belong elsewhere.
+    pub(super) fn places(&self) -> bool {
+        self.places
+    }
+
+    fn placing_at(&self) -> u32 {
+        (self.receive_at() + self.receive).next_multiple_of(LINE)
+    }
+
     /// Bytes of it all: less than 2^32, as each part is at most 2^30.
     pub(super) fn len(&self) -> usize {
-        self.receive_at() as usize + self.receive as usize
+        if self.places { (self.placing_at() + placing::BYTES) as usize } else { self.receive_at() as usize + self.receive as usize }
     }
 
     /// What the owner exposes under `key`. Addresses are offsets: nobody learns where anything is mapped.
@@ -128,6 +146,8 @@ pub(super) struct Memory {
     region: Region,
     layout: Layout,
     key: u32,
+    /// Of a peer that places bytes: they are read from here.
+    file: Option<OwnFd>,
 }
 
 impl Memory {
@@ -137,6 +157,17 @@ impl Memory {
 
     pub(super) fn key(&self) -> u32 {
         self.key
+    }
+
+    /// The area for bytes that belong elsewhere.
+    #[inline]
+    pub(super) fn placing(&self) -> Option<placing::Area<'_>> {
+        self.layout.places.then(|| placing::Area::new(&self.region, self.layout.placing_at() as usize))
+    }
+
+    /// The file with that area, if it is the peer's.
+    pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 
     #[inline(always)]
@@ -277,7 +308,9 @@ impl Memory {
     /// As [`Memory::of_peer`], of the file that came with a greeting. EPROTO without one.
     pub(super) fn that_came(file: Option<OwnedFd>, greeting: &Greeting) -> Result<Self> {
         let file = file.ok_or(Errno::PROTO)?;
-        Memory::of_peer(file.as_fd(), greeting.layout, greeting.key)
+        let mut memory = Memory::of_peer(file.as_fd(), greeting.layout, greeting.key)?;
+        memory.file = memory.layout.places.then(|| OwnFd::from(file).lifted());
+        Ok(memory)
     }
 
     /// Maps what a peer has handed over. Fails where its length can change, or is not what `layout` needs.
@@ -293,7 +326,7 @@ impl Memory {
         if !is_plain(file, stat.st_dev)? {
             return Err(Errno::PERM);
         }
-        Ok(Memory { region: Region::shared(file, layout.len())?, layout, key })
+        Ok(Memory { region: Region::shared(file, layout.len())?, layout, key, file: None })
     }
 }
 
@@ -327,7 +360,7 @@ impl Own {
     /// Makes the memory that `layout` describes, all zeros.
     pub(super) fn new(layout: Layout, key: u32) -> Result<Self> {
         let file = sealed_file(layout.len())?;
-        let memory = Arc::new(Memory { region: Region::shared(file.as_fd(), layout.len())?, layout, key });
+        let memory = Arc::new(Memory { region: Region::shared(file.as_fd(), layout.len())?, layout, key, file: None });
         let (targets_at, receive_at) = (layout.targets_at() as usize, layout.receive_at() as usize);
         // SAFETY: the windows are dropped before the region (the order of the fields).
         let targets = unsafe { memory.region.window(targets_at, layout.targets as usize) }?;

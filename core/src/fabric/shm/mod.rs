@@ -2,7 +2,7 @@
 //!
 //! A listener also listens on an abstract Unix socket (`name`). Who finds it there sends a request and gets an answer (`greeting`); with
 //! each goes a sealed memory file that the other end may write (`memory`). The socket stays: it wakes a sleeping peer and tells of its
-//! end (`channel`). `endpoint` is one end of a connection, `event` what they share.
+//! end (`channel`). Bytes for memory of the program's go by way of the writer's file (`placing`). `endpoint` is one end of a connection, `event` what they share.
 //!
 //! Nothing here blocks. A client connects within its own call, so that its [`Fabric::connect`] gives an endpoint at once and the answer
 //! comes as [`Endpoint::outcome`](super::Endpoint::outcome).
@@ -32,6 +32,7 @@ mod event;
 mod greeting;
 mod memory;
 mod name;
+mod placing;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -82,6 +82,7 @@ const CONFIG: EndpointConfig = EndpointConfig {
     shm_receive_bytes: 4096,
     send_bytes: 4096,
     target_bytes: 32,
+    places: false,
 };
 
 fn listen(shm: &Shm) -> Box<dyn Listening> {

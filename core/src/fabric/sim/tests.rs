@@ -26,6 +26,7 @@ const CONFIG: EndpointConfig = EndpointConfig {
     shm_receive_bytes: 4096,
     send_bytes: 4096,
     target_bytes: 64,
+    places: false,
 };
 
 /// Two hosts of a simulation.

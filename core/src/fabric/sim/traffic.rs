@@ -268,6 +268,8 @@ fn bytes_of(memory: &Memory, payload: &Payload) -> Result<Vec<u8>> {
     match payload {
         Payload::Empty => Ok(Vec::new()),
         Payload::Bytes { bytes, len } => Ok(bytes.get(..usize::from(*len)).unwrap_or(bytes).to_vec()),
+        // The simulation registers none.
+        Payload::Registered { .. } => Err(Errno::FAULT),
         Payload::SendArea { offset, len } => {
             let size = |value: u32| usize::try_from(value).map_err(|_| Errno::FAULT);
             let mut bytes = vec![0; size(*len)?];

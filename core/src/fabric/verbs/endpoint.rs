@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{Endpoint, EndpointLimits, FabricKind, Path, Region, Token},
+    fabric::{Endpoint, EndpointLimits, FabricKind, Path, Region, Registrar, Token},
     sys::inside,
     work::{Completion, ExposedMemory, MessageMode, TransportError, WorkRequest},
 };
@@ -206,6 +206,10 @@ impl Endpoint for VerbsEndpoint {
         libs::check_code(unsafe { rdma_sys::ibv_req_notify_cq(cq, 0) })?;
         self.armed = self.armed.saturating_add(1);
         Ok(())
+    }
+
+    fn registrar(&self) -> Option<Arc<dyn Registrar>> {
+        Some(self.parts.areas.registrar())
     }
 
     fn event_fd(&self) -> Option<RawFd> {

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{EndpointConfig, Region},
-    sys::inside,
+    fabric::{EndpointConfig, Region, Registered, Registrar},
+    sys::{inside, program::Span},
     wire::Sge,
-    work::{ExposedMemory, MessageMode},
+    work::{ExposedMemory, MessageMode, RemoteAddress},
 };
 
 /// Bytes of a message slot (iWARP).
@@ -51,11 +51,20 @@ unsafe impl Sync for Registration {}
 
 impl Registration {
     fn new(device: &Device, region: &Region, access: c_int) -> Result<Self> {
+        // SAFETY: a live mapping that is never referred to, and that the caller keeps until after the registration is gone (see the
+        // field order of `Areas`).
+        unsafe { Registration::of(device, region.addr(), region.mapped_len(), access) }
+    }
+
+    /// Registers any memory. The kernel keeps its pages as long as the registration lasts, whatever becomes of the mapping.
+    ///
+    /// # Safety
+    /// Whoever has memory there must expect that it is read, and written if `access` allows that.
+    unsafe fn of(device: &Device, start: *mut u8, len: usize, access: c_int) -> Result<Self> {
         let _inside = inside::enter_uncancelled();
         let libs = device.libs();
-        // SAFETY: the protection domain lives as long as `device`; the range is a live mapping that the caller keeps until after
-        // the registration is gone (see the field order of `Areas`).
-        let raw = unsafe { (libs.ibv_reg_mr)(device.pd(), region.addr().cast(), region.mapped_len(), access) };
+        // SAFETY: the protection domain lives as long as `device`; the rest is the caller's promise.
+        let raw = unsafe { (libs.ibv_reg_mr)(device.pd(), start.cast(), len, access) };
         if raw.is_null() {
             return Err(libs::last_errno());
         }
@@ -76,6 +85,37 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Registers memory of the program's on the device of a connection.
+pub(super) struct ProgramMemory {
+    device: Arc<Device>,
+}
+
+impl Registrar for ProgramMemory {
+    fn register(&self, memory: Span, remote: bool) -> Result<Box<dyn Registered>> {
+        let start = core::ptr::with_exposed_provenance_mut(memory.start());
+        // SAFETY: that is what a span stands for.
+        let registration = unsafe { Registration::of(&self.device, start, memory.len(), if remote { REMOTE } else { LOCAL }) }?;
+        Ok(Box::new(Lent { registration, start: memory.start() as u64, _device: Arc::clone(&self.device) }))
+    }
+}
+
+/// Memory of the program's that is registered. The device's domain outlives it: the order of the fields.
+struct Lent {
+    registration: Registration,
+    start: u64,
+    _device: Arc<Device>,
+}
+
+impl Registered for Lent {
+    fn remote(&self) -> RemoteAddress {
+        RemoteAddress { addr: self.start, key: self.registration.remote_key }
+    }
+
+    fn local_key(&self) -> Option<u32> {
+        Some(self.registration.local_key)
     }
 }
 
@@ -167,6 +207,11 @@ impl Areas {
         }
         exposed.clear();
         Some(Mappings { exposed, sendable })
+    }
+
+    /// What registers memory of the program's.
+    pub(super) fn registrar(&self) -> Arc<ProgramMemory> {
+        Arc::new(ProgramMemory { device: Arc::clone(&self.device) })
     }
 
     /// The receive area.

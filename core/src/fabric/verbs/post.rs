@@ -82,13 +82,14 @@ fn translate(
 ) -> Result<()> {
     let mut flags = if work.signaled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
     let len = work.payload.len();
-    let fits = len <= inline;
+    let fits = len <= inline && !matches!(work.payload, Payload::Registered { .. });
     if fits && len > 0 {
         flags |= ibv_send_flags::IBV_SEND_INLINE.0;
     }
     let located = match &work.payload {
         Payload::Empty => None,
         Payload::SendArea { offset, len } => Some(areas.locate(*offset, *len, !fits)?),
+        Payload::Registered { addr, key, .. } => Some(Located { addr: *addr, key: *key }),
         Payload::Bytes { bytes, .. } if fits => Some(Located { addr: bytes.as_ptr().addr() as u64, key: 0 }),
         Payload::Bytes { bytes, len } => Some(areas.control(bytes.get(..usize::from(*len)).unwrap_or(bytes))?),
     };

@@ -1,11 +1,11 @@
 //! The connection: ties the directions together; data commands and completions.
 
 use super::{
-    Config, PeerFault, State, TARGET_RECORDS, Taken, TargetList, control::Due, control_reserve, credit::SendCredit, queue::SendQueue,
-    receive::Receiver, send::Sender,
+    Config, PeerFault, State, TARGET_RECORDS, Tables, Taken, control::Due, control_reserve, credit::SendCredit, iomap::Iomaps,
+    queue::SendQueue, receive::Receiver, send::Sender,
 };
 use crate::{
-    wire::{ByteOrder, ConnectRecord, Control, Message, Sge, encode_iomap_size},
+    wire::{ByteOrder, ConnectRecord, Control, IomapRecord, Message, Sge, decode_iomap_size, encode_iomap_size},
     work::{ExposedMemory, MessageMode, WorkRequest},
 };
 
@@ -38,6 +38,7 @@ pub struct Connection {
     pub(super) queue: SendQueue,
     /// Control messages to be sent.
     pub(super) due: Due,
+    pub(super) iomaps: Iomaps,
 }
 
 impl Connection {
@@ -58,6 +59,7 @@ impl Connection {
             sender: Sender::new(config.send_bytes, config.max_write),
             queue: SendQueue::new(data_queue, config.send_bytes),
             due: Due::default(),
+            iomaps: Iomaps::default(),
         }
     }
 
@@ -66,6 +68,7 @@ impl Connection {
         ConnectRecord {
             order: self.order,
             has_iomap: true,
+            counts_iomaps: true,
             credits: self.receive_queue,
             iomap_size: encode_iomap_size(self.iomap_entries),
             targets: Sge { length: TARGET_RECORDS, ..self.exposed.targets },
@@ -105,20 +108,26 @@ impl Connection {
         // The buffer in the connect record stands for record 0 on both sides.
         self.peer = Some(Peer { order: record.order, targets: record.targets, next_record: 1 % record.targets.length });
         self.receiver.set_peer_records(record.targets.length);
-        self.sender.credit = SendCredit::new(record.credits);
+        let entries = if record.has_iomap { decode_iomap_size(record.iomap_size) } else { 0 };
+        let table_bytes = u64::from(entries) * IomapRecord::BYTES as u64;
+        if record.targets.addr.checked_add(list_bytes).and_then(|end| end.checked_add(table_bytes)).is_none() {
+            return Err(PeerFault::RecordOverflow);
+        }
+        self.iomaps.set_peer_entries(entries);
+        self.sender.credit = SendCredit::new(record.credits, record.counts_iomaps, self.mode == MessageMode::Send);
         self.sender.targets.start(record.data_buffer);
         Ok(())
     }
 
-    /// A message arrived and used up a receive. `targets` copies our target list and is called for SGL messages only; the records in
-    /// the result were taken over, and have to be zeroed there before anything is posted.
-    pub fn received(&mut self, message: u32, targets: &dyn Fn() -> TargetList) -> Result<Taken, PeerFault> {
+    /// A message arrived and used up a receive. `tables` is read for SGL and IOMAP messages only; the records of the target list in the
+    /// result were taken over, and have to be zeroed there before anything is posted.
+    pub fn received(&mut self, message: u32, tables: &dyn Tables) -> Result<Taken, PeerFault> {
         self.receiver.receive_used();
         // Nothing that comes after the end matters, whatever it is.
         if self.peer_disconnected() {
             return Ok(Taken::NONE);
         }
-        let taken = self.take_message(message, targets);
+        let taken = self.take_message(message, tables);
         if taken.is_err() {
             self.broken_by_peer();
         }
@@ -132,22 +141,30 @@ impl Connection {
         PeerFault::MalformedMessage(len)
     }
 
-    fn take_message(&mut self, message: u32, targets: &dyn Fn() -> TargetList) -> Result<Taken, PeerFault> {
+    fn take_message(&mut self, message: u32, tables: &dyn Tables) -> Result<Taken, PeerFault> {
         let peer = self.peer.as_ref().ok_or(PeerFault::NotEstablished)?;
         // A 4-byte SEND is in the order of its sender; an immediate has been put right by the transport.
         let swapped = self.mode == MessageMode::Send && peer.order != self.order;
         match Message::parse(if swapped { message.swap_bytes() } else { message })? {
             Message::Data(len) => self.may_take_data().and_then(|()| self.receiver.data(len))?,
-            Message::Iomap(_) => self.may_take_data().and_then(|()| self.receiver.iomap())?,
+            Message::Iomap(index) => self.take_iomap(index, tables)?,
             Message::Sgl(limit) => {
                 self.sender.credit.set_limit(limit)?;
-                return self.sender.targets.refill(&targets(), self.order);
+                return self.sender.targets.refill(&tables.target_list(), self.order);
             }
             Message::Ctrl(Control::Disconnect) => self.peer_disconnects(),
             Message::Ctrl(Control::Shutdown) => self.peer_shuts_down(),
             Message::Ctrl(Control::KeepAlive) => {}
         }
         Ok(Taken::NONE)
+    }
+
+    fn take_iomap(&mut self, index: u32, tables: &dyn Tables) -> Result<(), PeerFault> {
+        self.may_take_data()?;
+        self.receiver.iomap()?;
+        let known = index < u32::from(self.iomap_entries);
+        let record = if known { IomapRecord::parse(&tables.iomap_record(index), self.order) } else { IomapRecord::default() };
+        self.iomaps.take(index, self.iomap_entries, record)
     }
 
     /// The request `id` and all before it are done.
@@ -204,14 +221,22 @@ impl Connection {
 
     /// How many bytes a single [`Connection::commit`] may take now, all in one piece at [`Connection::write_at`].
     pub fn writable(&self) -> u32 {
-        if self.has_queue_entry() { self.sender.writable() } else { 0 }
+        // What the peer is to be told of mappings goes before.
+        let before = self.iomaps.due() as u32;
+        if self.has_queue_entries(before + 1) && u32::from(self.sender.credit.available()) > before { self.sender.writable() } else { 0 }
+    }
+
+    /// Whether we may send, and there is room in the send queue for so many messages.
+    #[inline]
+    pub(super) fn has_queue_entries(&self, messages: u32) -> bool {
+        self.state.may_send() && self.has_room_for(messages)
     }
 
     #[inline]
-    fn has_queue_entry(&self) -> bool {
+    pub(super) fn has_room_for(&self, messages: u32) -> bool {
         let per_message = work_requests(self.mode);
         let in_use = self.queue.data_entries() + self.due.data_entries() + self.sender.committed() * per_message;
-        self.state.may_send() && in_use + per_message <= self.data_queue
+        in_use + messages * per_message <= self.data_queue
     }
 
     /// Where in the send area the next bytes go.
@@ -222,7 +247,7 @@ impl Connection {
     /// `count` bytes were copied to [`Connection::write_at`]: at most as many as [`Connection::writable`] said, which still holds if
     /// completions and messages were handed in since. Does nothing if the connection has ended since.
     pub fn commit(&mut self, count: u32) {
-        if self.has_queue_entry() {
+        if self.has_queue_entries(1) {
             self.sender.commit(count);
         }
     }

@@ -4,7 +4,7 @@ use super::{
     Connection,
     connection::Peer,
     queue::{Class, Signal},
-    send::Committed,
+    send::{Committed, What},
 };
 use crate::{
     wire::{Control, Message, Sge},
@@ -49,6 +49,11 @@ impl Connection {
         {
             return Some(self.grant(peer));
         }
+        if self.iomap_is_ready()
+            && let Some(work) = self.iomap_message()
+        {
+            return Some(work);
+        }
         if let Some(committed) = self.sender.next() {
             return Some(self.data(committed));
         }
@@ -60,13 +65,18 @@ impl Connection {
             return Some(self.queue.post(Operation::Write { to }, Payload::Empty, Class::KeepAlive, Signal::Yes));
         }
         let end = self.due.end.take()?;
+        // What found no room before finds the peer deaf.
+        self.iomaps.clear_due();
         Some(self.message(RemoteAddress::default(), Payload::Empty, Message::Ctrl(end), Class::Control, Signal::Yes))
     }
 
     /// Whether [`Connection::poll_work`] has something now.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.due.second.is_some() || self.sender.committed() > 0 || (self.control_is_due() && !self.queue.control_is_full())
+        self.due.second.is_some()
+            || self.sender.committed() > 0
+            || self.iomap_is_ready()
+            || (self.control_is_due() && !self.queue.control_is_full())
     }
 
     /// Whether a control message is due that has to wait until others have completed.
@@ -104,6 +114,7 @@ impl Connection {
     pub(super) fn drop_work(&mut self) {
         self.due = Due::default();
         self.sender.clear();
+        self.iomaps.clear_due();
     }
 
     #[inline]
@@ -137,7 +148,17 @@ impl Connection {
 
     fn data(&mut self, committed: Committed) -> WorkRequest {
         let (to, payload) = committed.transfer();
-        self.message(to, payload, Message::Data(committed.to.length), Class::Data, Signal::WhenDue)
+        match committed.what {
+            What::Data => self.data_message(to, payload, Message::Data(committed.to.length)),
+            What::Placed => self.queue.post(Operation::Write { to }, payload, Class::Data, Signal::WhenDue),
+            // Somebody waits for the memory.
+            What::PlacedFrom(_) => self.queue.post(Operation::Write { to }, payload, Class::Registered, Signal::Yes),
+        }
+    }
+
+    /// The work request of a message that takes a credit; the first of two where a payload cannot take the message along.
+    pub(super) fn data_message(&mut self, to: RemoteAddress, payload: Payload, message: Message) -> WorkRequest {
+        self.message(to, payload, message, Class::Data, Signal::WhenDue)
     }
 
     /// The work request of a DATA message where it is one. Not by [`Connection::data`]: this is the way of nearly every write.

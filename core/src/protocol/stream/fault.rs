@@ -21,6 +21,13 @@ pub enum PeerFault {
     RecordOverflow,
     /// A record was filled in that is not used up.
     RecordInUse,
+    /// An IOMAP message of an entry that our table does not have.
+    NoSuchEntry {
+        /// The entry.
+        index: u32,
+        /// How many there are.
+        entries: u16,
+    },
     /// A message with a reserved operation.
     ReservedOperation(u8),
     /// A control message with an unknown value.
@@ -60,6 +67,7 @@ impl PeerFault {
             PeerFault::NoTargets => "no_targets",
             PeerFault::RecordOverflow => "record_overflow",
             PeerFault::RecordInUse => "record_in_use",
+            PeerFault::NoSuchEntry { .. } => "no_such_entry",
             PeerFault::ReservedOperation(_) => "reserved_operation",
             PeerFault::UnknownControl(_) => "unknown_control",
             PeerFault::MalformedMessage(_) => "malformed_message",
@@ -81,6 +89,7 @@ impl fmt::Display for PeerFault {
             PeerFault::NoBuffer => write!(f, "the peer has no receive buffer"),
             PeerFault::NoTargets => write!(f, "the peer has no target list"),
             PeerFault::RecordOverflow => write!(f, "the peer advertised memory beyond the address space"),
+            PeerFault::NoSuchEntry { index, entries } => write!(f, "the peer writes entry {index} of an iomap table of {entries}"),
             PeerFault::RecordInUse => write!(f, "the peer advertised a record again that is not used up"),
             PeerFault::ReservedOperation(operation) => write!(f, "the peer sent reserved operation {operation}"),
             PeerFault::UnknownControl(value) => write!(f, "the peer sent unknown control value {value:#x}"),

@@ -9,13 +9,14 @@
 //! in between (unless the connection ends, which makes `commit` do nothing).
 //!
 //! Who owns what: `receive` the receive ring and the messages in it, `send` the send ring and the peer's records,
-//! `credit` the message counters, `queue` the send queue and its completions, `connection` and `control` tie them together,
+//! `credit` the message counters, `iomap` the mappings of both sides, `queue` the send queue and its completions, `connection` and `control` tie them together,
 //! `shutdown` the states.
 
 mod connection;
 mod control;
 mod credit;
 mod fault;
+mod iomap;
 mod queue;
 mod receive;
 mod send;
@@ -27,8 +28,9 @@ mod tests;
 
 pub use connection::Connection;
 pub use fault::PeerFault;
+pub use iomap::{MapError, Mapped};
 pub use state::{Side, State};
-pub use target::{Taken, TargetList};
+pub use target::{Tables, Taken, TargetList};
 
 use crate::work::{ExposedMemory, MessageMode};
 
@@ -51,6 +53,9 @@ pub const FIRST_WRITE: u32 = 16 << 10;
 
 /// The largest single write, unless configured.
 pub const DEFAULT_MAX_WRITE: u32 = 64 << 10;
+
+/// The largest single write from memory that the program has registered: it needs no room in the send area.
+pub const MOST_FROM_REGISTERED: u32 = 1 << 20;
 
 /// Records in our own target list: where the peer advertises its receive buffer.
 pub const TARGET_RECORDS: u32 = 2;

@@ -13,8 +13,10 @@ use crate::work::{Operation, Payload, WorkRequest};
 /// What a work request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// A DATA message, or the payload ahead of it.
+    /// A DATA or IOMAP message or the payload ahead of it, or bytes for mapped memory.
     Data,
+    /// Bytes for mapped memory, from registered memory.
+    Registered,
     /// The record ahead of a control message.
     ControlRecord,
     /// A control message.
@@ -55,6 +57,8 @@ pub(super) struct SendQueue {
     /// Control messages, keep-alives among them, in `posted`.
     controls: u32,
     keep_alive: bool,
+    /// Requests from registered memory in all: done, and posted.
+    registered: (u64, u64),
     /// Since the last signaled one.
     unsignaled: Unsignaled,
     most_unsignaled: Unsignaled,
@@ -78,6 +82,7 @@ impl SendQueue {
             data_entries: 0,
             controls: 0,
             keep_alive: false,
+            registered: (0, 0),
             unsignaled: Unsignaled::default(),
             most_unsignaled: Unsignaled { entries: data_entries / 4, bytes: send_bytes / 4, controls: CONTROL_MESSAGES / 2 },
             signal_all: false,
@@ -101,7 +106,8 @@ impl SendQueue {
             self.unsignaled = Unsignaled::default();
             self.signaled += 1;
         }
-        self.data_entries += u32::from(class == Class::Data);
+        self.data_entries += u32::from(matches!(class, Class::Data | Class::Registered));
+        self.registered.1 += u64::from(class == Class::Registered);
         self.controls += u32::from(control);
         self.keep_alive |= class == Class::KeepAlive;
         self.posted.push_back(Posted { bytes, class, signaled });
@@ -126,6 +132,10 @@ impl SendQueue {
             self.signaled -= u32::from(done.signaled);
             match done.class {
                 Class::Data => self.data_entries -= 1,
+                Class::Registered => {
+                    self.data_entries -= 1;
+                    self.registered.0 += 1;
+                }
                 Class::ControlRecord => {}
                 Class::Control => self.controls -= 1,
                 Class::KeepAlive => {
@@ -149,6 +159,11 @@ impl SendQueue {
 
     pub(super) fn data_entries(&self) -> u32 {
         self.data_entries
+    }
+
+    /// Requests from registered memory in all: done, and posted.
+    pub(super) fn registered(&self) -> (u64, u64) {
+        self.registered
     }
 
     pub(super) fn control_is_full(&self) -> bool {

@@ -8,9 +8,21 @@ use crate::{
     work::{Payload, RemoteAddress},
 };
 
-/// A committed DATA message. Credit, room at the peer and the queue entries for it are taken.
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// A DATA message, from the send area.
+    Data,
+    /// Bytes for memory that the peer has mapped, from the send area.
+    Placed,
+    /// The same, from registered memory of the program's, at this address under this key of ours.
+    PlacedFrom(RemoteAddress),
+}
+
+/// A committed write. Queue entries for it are taken, for a DATA message credit and room at the peer as well.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Committed {
+    pub(super) what: What,
     /// Offset in the send area.
     pub(super) offset: u32,
     /// Where it goes, and its length.
@@ -21,7 +33,11 @@ impl Committed {
     /// Where it goes, and from where.
     pub(super) fn transfer(&self) -> (RemoteAddress, Payload) {
         let Sge { addr, key, length } = self.to;
-        (RemoteAddress { addr, key }, Payload::SendArea { offset: self.offset, len: length })
+        let payload = match self.what {
+            What::Data | What::Placed => Payload::SendArea { offset: self.offset, len: length },
+            What::PlacedFrom(RemoteAddress { addr, key }) => Payload::Registered { addr, key, len: length },
+        };
+        (RemoteAddress { addr, key }, payload)
     }
 }
 
@@ -39,6 +55,8 @@ pub(super) struct Sender {
     /// The longest message now: see [`FIRST_WRITE`].
     piece: u32,
     committed: VecDeque<Committed>,
+    /// Writes from registered memory that have been committed in all.
+    registered: u64,
     /// Where the data goes.
     pub(super) targets: Targets,
     /// How many messages may go.
@@ -55,6 +73,7 @@ impl Sender {
             max_write,
             piece: FIRST_WRITE.min(max_write),
             committed: VecDeque::new(),
+            registered: 0,
             targets: Targets::default(),
             credit: SendCredit::default(),
         }
@@ -69,7 +88,16 @@ impl Sender {
         if self.credit.available() == 0 {
             return 0;
         }
-        (self.size - self.used).min(self.size - self.write_at).min(self.targets.room())
+        self.contiguous().min(self.targets.room())
+    }
+
+    /// Free bytes of the ring that lie together.
+    fn contiguous(&self) -> u32 {
+        (self.size - self.used).min(self.size - self.write_at)
+    }
+
+    pub(super) fn placeable(&self) -> u32 {
+        self.contiguous().min(self.piece)
     }
 
     pub(super) fn writable(&self) -> u32 {
@@ -93,17 +121,47 @@ impl Sender {
         if len == 0 {
             return None;
         }
+        self.credit.use_one();
+        let message = Committed { what: What::Data, offset: self.write_at, to: self.targets.take(len) };
+        self.advance(len);
+        Some(message)
+    }
+
+    /// `len` bytes of the ring are taken, no more than are free.
+    #[inline]
+    fn advance(&mut self, len: u32) {
         if len >= self.piece {
             self.piece = self.piece.saturating_mul(2).min(self.max_write);
         }
-        self.credit.use_one();
-        let message = Committed { offset: self.write_at, to: self.targets.take(len) };
         self.used += len;
         self.write_at += len;
         if self.write_at == self.size {
             self.write_at = 0;
         }
-        Some(message)
+    }
+
+    /// The `len` bytes at `write_at` go to mapped memory, in their turn.
+    pub(super) fn place(&mut self, len: u32, to: RemoteAddress) {
+        let len = len.min(self.contiguous()).min(self.max_write);
+        if len > 0 {
+            let to = Sge { addr: to.addr, key: to.key, length: len };
+            self.committed.push_back(Committed { what: What::Placed, offset: self.write_at, to });
+            self.advance(len);
+        }
+    }
+
+    /// `len` bytes of registered memory go to mapped memory, in their turn.
+    pub(super) fn place_from(&mut self, from: RemoteAddress, len: u32, to: RemoteAddress) {
+        if len > 0 {
+            let to = Sge { addr: to.addr, key: to.key, length: len };
+            self.committed.push_back(Committed { what: What::PlacedFrom(from), offset: 0, to });
+            self.registered += 1;
+        }
+    }
+
+    /// Writes from registered memory that have been committed in all.
+    pub(super) fn registered(&self) -> u64 {
+        self.registered
     }
 
     /// A message that is sent in its turn.

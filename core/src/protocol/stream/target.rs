@@ -4,11 +4,33 @@
 //! caller makes a copy, and the records that were taken over from it are zeroed before anything else is posted.
 
 use super::PeerFault;
-use crate::wire::{ByteOrder, Sge};
+use crate::wire::{ByteOrder, IomapRecord, Sge};
 
 /// A copy of the memory of the target list. To be made so that a record that is just being written is not seen half: read until
 /// two readings agree.
 pub type TargetList = [[u8; 16]; 2];
+
+/// The memory that the peer writes its records to, as the one place where they are read: each reading is a copy, and made so that a record
+/// which is just being written is not seen half.
+pub trait Tables {
+    /// The target list.
+    fn target_list(&self) -> TargetList;
+
+    /// The record of this entry of the iomap table.
+    fn iomap_record(&self, index: u32) -> [u8; IomapRecord::BYTES];
+}
+
+/// A target list, and an iomap table of zeros.
+#[cfg(test)]
+impl<F: Fn() -> TargetList> Tables for F {
+    fn target_list(&self) -> TargetList {
+        self()
+    }
+
+    fn iomap_record(&self, _: u32) -> [u8; IomapRecord::BYTES] {
+        [0; IomapRecord::BYTES]
+    }
+}
 
 /// Which records were taken over: bit `i` for record `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

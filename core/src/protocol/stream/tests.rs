@@ -2,6 +2,7 @@
 
 mod golden;
 mod hostile;
+mod maps;
 mod pair;
 mod scenarios;
 mod streams;

@@ -207,12 +207,19 @@ impl Stream {
             changed |= engine.pump();
             // Keep-alive of a dead peer, or a queue that is full: looked at again soon even if the announcement went to another thread.
             next = clock::earlier(next, Some(now.saturating_add(20_000_000)));
+        } else if engine.is_exposed() {
+            engine.clear_events();
+            changed |= engine.pump();
+        }
+        let exposed = engine.is_exposed();
+        if engine.lags() {
+            next = Some(now);
         }
         if self.sleepers.any() {
             engine.arm();
             changed |= engine.pump();
         }
         self.sleepers.wake(changed);
-        if next.is_some() { Care::Until(next) } else { Care::Release }
+        if next.is_some() || exposed { Care::Until(next) } else { Care::Release }
     }
 }

@@ -288,7 +288,7 @@ impl Handler for Stream {
         let watched = match state.phase {
             Phase::Connecting => return Moving::watched(&state).or((fd >= 0).then_some(fd)),
             Phase::Closing => true,
-            _ => state.engine.as_ref().is_some_and(|engine| engine.wants_to_send()),
+            _ => state.engine.as_ref().is_some_and(|engine| engine.wants_to_send() || engine.is_exposed()),
         };
         (fd >= 0 && watched).then_some(fd)
     }

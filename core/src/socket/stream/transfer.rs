@@ -101,6 +101,9 @@ impl Stream {
         if (engine.connection().readable() as usize) < wanted - done {
             let changed = engine.take_in();
             self.sleepers.wake(changed);
+            if engine.lags() {
+                self.service.take_care(self.token);
+            }
             if !changed.is_empty() && engine.connection().readable() == 0 {
                 engine.transmit();
             }

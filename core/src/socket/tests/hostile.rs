@@ -38,6 +38,7 @@ const EMPTY: EndpointConfig = EndpointConfig {
     shm_receive_bytes: 16_384,
     send_bytes: 64,
     target_bytes: 32,
+    places: false,
 };
 /// When everybody is connected, in nanoseconds.
 const CONNECTED: u64 = 5_000_000;
@@ -189,6 +190,7 @@ fn good_record(endpoint: &dyn Endpoint) -> ConnectRecord {
     ConnectRecord {
         order: ByteOrder::HOST,
         has_iomap: true,
+        counts_iomaps: false,
         credits: CREDITS,
         iomap_size: 0,
         targets: Sge { length: 2, ..exposed.targets },

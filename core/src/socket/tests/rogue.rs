@@ -339,6 +339,7 @@ impl Line {
         ConnectRecord {
             order: ByteOrder::HOST,
             has_iomap: true,
+            counts_iomaps: false,
             credits: entries,
             iomap_size: 0,
             targets: Sge { length: 2, ..exposed.targets },

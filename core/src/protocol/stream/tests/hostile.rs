@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::pair::{End, Plan, Random, config};
+use super::{
+    maps::{MAP_KEY, MapPlan},
+    pair::{End, Plan, Random, config},
+};
 use crate::{
-    protocol::stream::{Connection, State, Taken, TargetList},
-    wire::{ByteOrder, ConnectRecord, Message, Sge},
+    protocol::stream::{Connection, Mapped, State, Tables, Taken, TargetList},
+    wire::{ByteOrder, ConnectRecord, IomapRecord, Message, Sge, decode_iomap_size},
     work::{MessageMode, Operation, Payload, RemoteAddress, WorkRequest},
 };
 
@@ -24,6 +27,7 @@ const PLAN: Plan = Plan {
     total: 0,
     chunk: 1,
     end: End::Nothing,
+    maps: MapPlan { table: 3, ..MapPlan::NONE },
 };
 
 /// What the peer has granted: records in the order in which they are to be used.
@@ -32,6 +36,23 @@ struct Granted {
     targets: Sge,
     /// The record that is to be taken over next.
     expected: u32,
+    /// Entries of its iomap table, and what it has put into ours.
+    entries: u16,
+    maps: [IomapRecord; 3],
+}
+
+/// What it has written to our memory.
+struct Written(TargetList, IomapRecord);
+
+impl Tables for Written {
+    fn target_list(&self) -> TargetList {
+        self.0
+    }
+
+    fn iomap_record(&self, index: u32) -> [u8; 24] {
+        assert!(index < 3, "there is no entry {index}");
+        self.1.to_bytes(ByteOrder::Little)
+    }
 }
 
 impl Granted {
@@ -41,6 +62,9 @@ impl Granted {
             Payload::Empty => {}
             Payload::SendArea { offset, len } => {
                 assert!(len > 0 && offset + len <= PLAN.send_bytes);
+                if to.key >= MAP_KEY {
+                    return;
+                }
                 let record = self.data.front_mut().expect("data without a record");
                 assert!(to == RemoteAddress { addr: record.addr, key: record.key } && len <= record.length, "data outside of the record");
                 record.addr += u64::from(len);
@@ -49,8 +73,9 @@ impl Granted {
                     self.data.pop_front();
                 }
             }
+            Payload::Registered { .. } => panic!("nothing is registered"),
             Payload::Bytes { len, .. } => {
-                let end = self.targets.addr + 16 * u64::from(self.targets.length);
+                let end = self.targets.addr + 16 * u64::from(self.targets.length) + 24 * u64::from(self.entries);
                 assert!(to.key == self.targets.key && to.addr >= self.targets.addr && to.addr + u64::from(len) <= end);
             }
         }
@@ -77,15 +102,50 @@ fn target_list(random: &mut Random) -> TargetList {
     })
 }
 
+fn iomap_record(random: &mut Random) -> IomapRecord {
+    let high = if random.below(16) == 0 { u64::MAX - u64::from(random.below(64)) } else { 0 };
+    let memory =
+        Sge { addr: high | u64::from(random.below(1 << 20)), key: MAP_KEY + random.below(9), length: random.below(3) * random.below(200) };
+    IomapRecord { offset: high.rotate_left(random.below(64)) | u64::from(random.below(200)), memory }
+}
+
+/// Maps, unmaps, or writes to what the peer has mapped: there, and nowhere else.
+fn use_maps(connection: &mut Connection, granted: &Granted, random: &mut Random) {
+    match random.below(4) {
+        0 => drop(connection.map(u64::from(random.below(99)), Sge { addr: 1, key: 2, length: 3 })),
+        1 => connection.unmap(random.below(5) as u16),
+        _ => {
+            let offset = if random.below(8) == 0 { u64::MAX - u64::from(random.below(9)) } else { u64::from(random.below(500)) };
+            let Some(Mapped { to, room }) = connection.mapped_at(offset) else { return };
+            let within = |record: &IomapRecord| {
+                let end = record.memory.addr + u64::from(record.memory.length);
+                to.key == record.memory.key && to.addr >= record.memory.addr && to.addr.checked_add(room).is_some_and(|last| last <= end)
+            };
+            assert!(room > 0 && granted.maps.iter().any(within), "{to:?} and {room} bytes of {:?}", granted.maps);
+            connection.place(random.below(connection.placeable() + 2), to);
+        }
+    }
+}
+
 /// Drives a connection that was established with `record`, until it breaks or `steps` are done.
 fn drive(connection: &mut Connection, record: &ConnectRecord, random: &mut Random, steps: u32) {
-    let mut granted = Granted { data: VecDeque::from([record.data_buffer]), targets: record.targets, expected: 1 };
+    let entries = if record.has_iomap { decode_iomap_size(record.iomap_size) } else { 0 };
+    let mut granted =
+        Granted { data: VecDeque::from([record.data_buffer]), targets: record.targets, expected: 1, entries, maps: Default::default() };
     let mut limit = record.credits;
     for _ in 0..steps {
-        match random.below(8) {
+        match random.below(9) {
             0..3 => {
                 let (message, list) = (message(random, limit), target_list(random));
-                let taken = connection.received(message, &|| list).unwrap_or(Taken::NONE);
+                let written = Written(list, iomap_record(random));
+                let received = connection.received(message, &written);
+                let taken = *received.as_ref().unwrap_or(&Taken::NONE);
+                if let (Ok(Message::Iomap(index)), Ok(_)) = (Message::parse(message), received)
+                    && connection.state() != State::Broken
+                    && !connection.peer_disconnected()
+                {
+                    granted.maps[index as usize] = written.1;
+                }
                 for _ in 0..taken.0.count_ones() {
                     assert!(taken.contains(granted.expected), "records are taken in rotation");
                     granted.data.push_back(Sge::parse(&list[granted.expected as usize], ByteOrder::Little));
@@ -96,6 +156,7 @@ fn drive(connection: &mut Connection, record: &ConnectRecord, random: &mut Rando
                 }
                 connection.receives_posted(connection.receives_due());
             }
+            8 => use_maps(connection, &granted, random),
             3 => connection.commit(random.below(connection.writable() + 2)),
             4 => connection.consume(random.below(connection.readable() + 2)),
             5 => connection.sent(u64::from(random.below(64))),
@@ -136,8 +197,9 @@ proptest! {
         let record = ConnectRecord {
             order: if seed & 2 == 0 { ByteOrder::Little } else { ByteOrder::Big },
             has_iomap: true,
+            counts_iomaps: seed & 4 == 0,
             credits,
-            iomap_size: 0,
+            iomap_size: (seed >> 8) as u8,
             targets: Sge { addr, key: 100, length: lengths.0 },
             data_buffer: Sge { addr: addr ^ 0x5555, key: 50, length: lengths.1 },
         };

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::maps::{MAP_KEY, MapPlan, Maps, Turn};
 use crate::{
     protocol::stream::{CONTROL_MESSAGES, Config, Connection, RECEIVE_SLACK, State, TargetList},
     wire::{ByteOrder, Control, Message, Sge},
@@ -30,6 +31,8 @@ pub(super) struct Plan {
     pub(super) total: usize,
     pub(super) chunk: u32,
     pub(super) end: End,
+    /// What is mapped, and written to mapped memory.
+    pub(super) maps: MapPlan,
 }
 
 /// Small, fast and the same everywhere.
@@ -80,11 +83,11 @@ pub(super) fn config(plan: &Plan, mode: MessageMode) -> Config {
         send_bytes: plan.send_bytes,
         receive_bytes: plan.receive_bytes,
         inline: 64,
-        iomap_entries: 0,
+        iomap_entries: plan.maps.table,
         mode,
         exposed: ExposedMemory {
             receive: Sge { addr: RECEIVE_ADDR, key: RECEIVE_KEY, length: plan.receive_bytes },
-            targets: Sge { addr: TARGETS_ADDR, key: TARGETS_KEY, length: 32 },
+            targets: Sge { addr: TARGETS_ADDR, key: TARGETS_KEY, length: 32 + 24 * u32::from(plan.maps.table) },
         },
         max_write: plan.max_write,
         host_is_big_endian: plan.big_endian,
@@ -95,10 +98,11 @@ pub(super) fn config(plan: &Plan, mode: MessageMode) -> Config {
 pub(super) struct Side {
     pub(super) connection: Connection,
     pub(super) plan: Plan,
-    order: ByteOrder,
+    pub(super) order: ByteOrder,
     receive: Vec<u8>,
-    send: Vec<u8>,
+    pub(super) send: Vec<u8>,
     targets: TargetList,
+    pub(super) maps: Maps,
     /// Posted, not delivered.
     wire: VecDeque<WorkRequest>,
     /// Delivered and signaled, not taken.
@@ -115,7 +119,7 @@ pub(super) struct Side {
     limit: u64,
     pub(super) written: usize,
     pub(super) read: usize,
-    reserved: Option<u32>,
+    pub(super) reserved: Option<u32>,
     ended: bool,
 }
 
@@ -130,6 +134,7 @@ impl Side {
             receive: vec![0; plan.receive_bytes as usize],
             send: vec![0; plan.send_bytes as usize],
             targets: TargetList::default(),
+            maps: Maps::new(&plan.maps),
             wire: VecDeque::new(),
             completions: VecDeque::new(),
             incoming: VecDeque::new(),
@@ -151,8 +156,14 @@ impl Side {
             return;
         }
         let len = bytes.len();
+        if to.key >= MAP_KEY {
+            return self.maps.written_by_peer(to, bytes);
+        }
         if to.key == TARGETS_KEY {
             let offset = usize::try_from(to.addr - TARGETS_ADDR).unwrap();
+            if let Some(at) = offset.checked_sub(32) {
+                return self.maps.record_written(at, bytes);
+            }
             assert!(len == 16 && offset % 16 == 0 && offset < 32, "a record is written as a whole");
             self.targets[offset / 16].copy_from_slice(bytes);
             return;
@@ -169,8 +180,13 @@ impl Side {
         self.receive[offset as usize..][..len].copy_from_slice(bytes);
     }
 
+    fn tell(&mut self, index: u32) {
+        assert!(self.data_posted + self.maps.counted() < self.limit, "a message without credit");
+        self.maps.told(index);
+    }
+
     /// A work request of this side is posted.
-    fn post(&mut self, work: WorkRequest, mode: MessageMode, peer_order: ByteOrder, grants: &mut VecDeque<(u32, u32)>) {
+    pub(super) fn post(&mut self, work: WorkRequest, mode: MessageMode, peer_order: ByteOrder, grants: &mut VecDeque<(u32, u32)>) {
         let message = match (work.operation, work.payload) {
             (Operation::WriteWithImmediate { immediate, .. }, _) => {
                 assert_eq!(mode, MessageMode::Immediate);
@@ -181,12 +197,20 @@ impl Side {
                 Some(self.order.get_u32(*bytes.first_chunk().unwrap()))
             }
             (Operation::Send, _) => panic!("a message of another length than 4"),
+            (Operation::Write { to }, _) if to.key >= MAP_KEY => {
+                self.maps.posted(Turn::Placed(work.payload.len()));
+                assert!(self.connection.outstanding() <= self.plan.send_queue, "the send queue overflows");
+                self.wire.push_back(work);
+                return;
+            }
             (Operation::Write { .. }, _) => None,
         };
         match message.map(|message| Message::parse(message).unwrap()) {
-            Some(Message::Data(_)) => {
-                assert!(self.data_posted < self.limit, "a message without credit");
+            Some(Message::Data(len)) => {
+                assert!(self.data_posted + self.maps.counted() < self.limit, "a message without credit");
                 self.data_posted += 1;
+                self.maps.posted(Turn::Data(len));
+                self.maps.data_posted(self.data_posted);
             }
             Some(Message::Sgl(_)) => self.controls.push_back(work.id),
             Some(Message::Ctrl(control)) => {
@@ -194,12 +218,19 @@ impl Side {
                 assert!(work.signaled);
                 self.controls.push_back(work.id);
             }
-            Some(Message::Iomap(_)) => panic!("nobody asked for one"),
+            Some(Message::Iomap(index)) if mode == MessageMode::Immediate => self.tell(index),
+            // The record went before.
+            Some(Message::Iomap(_)) => {}
             None if work.payload.is_empty() => {
                 assert!(work.signaled);
                 self.controls.push_back(work.id);
             }
-            None => assert!(mode == MessageMode::Send && !work.signaled),
+            None => {
+                assert!(mode == MessageMode::Send && !work.signaled, "a write that is no payload");
+                if let (Operation::Write { to }, Payload::Bytes { len: 24, .. }) = (work.operation, work.payload) {
+                    self.tell(u32::try_from((to.addr - TARGETS_ADDR - 32) / 24).unwrap());
+                }
+            }
         }
         // What is granted counts from the moment at which the peer can see it.
         if let (Operation::WriteWithImmediate { .. } | Operation::Write { .. }, Payload::Bytes { bytes, len: 16 }) =
@@ -218,13 +249,16 @@ impl Side {
 /// The two sides.
 pub(super) struct Pair {
     pub(super) sides: [Side; 2],
-    mode: MessageMode,
-    random: Random,
+    pub(super) mode: MessageMode,
+    pub(super) random: Random,
 }
 
 /// What can happen to a side.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
+    Map,
+    Unmap,
+    Place,
     Reserve,
     Commit,
     Read,
@@ -234,13 +268,31 @@ pub(super) enum Step {
     Process,
 }
 
-pub(super) const STEPS: [Step; 7] = [Step::Reserve, Step::Commit, Step::Read, Step::Post, Step::Deliver, Step::Complete, Step::Process];
+pub(super) const STEPS: [Step; 10] = [
+    Step::Map,
+    Step::Unmap,
+    Step::Place,
+    Step::Reserve,
+    Step::Commit,
+    Step::Read,
+    Step::Post,
+    Step::Deliver,
+    Step::Complete,
+    Step::Process,
+];
 
 impl Pair {
     pub(super) fn new(plans: [Plan; 2], mode: MessageMode, seed: u64) -> Pair {
         let [a, b] = &plans;
         let mut sides = [Side::new(a, mode, b), Side::new(b, mode, a)];
-        let records = [sides[0].connection.connect_record(), sides[1].connection.connect_record()];
+        let mut records = [sides[0].connection.connect_record(), sides[1].connection.connect_record()];
+        for (record, plan) in records.iter_mut().zip(&plans) {
+            if !plan.maps.counts {
+                record[1] &= !(1 << 2);
+            }
+        }
+        let [one, other] = &mut sides;
+        (one.maps.peer_counts, other.maps.peer_counts) = (plans[1].maps.counts, plans[0].maps.counts);
         sides[0].connection.establish(&records[1]).unwrap();
         sides[1].connection.establish(&[&records[0][..], &[0; 16]].concat()).unwrap();
         Pair { sides, mode, random: Random::new(seed) }
@@ -249,6 +301,9 @@ impl Pair {
     /// Does one thing, if it can be done.
     pub(super) fn step(&mut self, side: usize, step: Step) -> bool {
         match step {
+            Step::Map => self.map(side),
+            Step::Unmap => self.unmap(side),
+            Step::Place => self.place(side),
             Step::Reserve => self.reserve(side),
             Step::Commit => self.commit(side),
             Step::Read => self.read(side),
@@ -281,6 +336,7 @@ impl Pair {
         let mut progress = false;
         if let Some(len) = side.reserved.take() {
             if side.connection.can_write() {
+                side.maps.committed(Turn::Data(len));
                 let nothing_waits = !side.connection.has_work();
                 // The room may have shrunk in between: then only `commit` keeps what was promised.
                 if len <= side.connection.writable() && self.random.below(2) == 0 {
@@ -348,12 +404,24 @@ impl Pair {
         let [a, b] = &mut self.sides;
         let (side, peer) = if me == 0 { (a, b) } else { (b, a) };
         let Some(work) = side.wire.pop_front() else { return false };
+        // The message is sent again.
+        let needs_receive = matches!(work.operation, Operation::WriteWithImmediate { .. });
+        if needs_receive && peer.receives == 0 && !peer.plan.maps.counts {
+            side.wire.push_front(work);
+            return false;
+        }
         // Only now: the bytes have to stay in the send area until the request completes.
         let bytes = match &work.payload {
             Payload::Empty => &[][..],
             Payload::SendArea { offset, len } => &side.send[*offset as usize..][..*len as usize],
             Payload::Bytes { bytes, len } => &bytes[..usize::from(*len)],
+            Payload::Registered { .. } => panic!("nothing is registered"),
         };
+        if let Operation::Write { to } = work.operation
+            && to.key >= MAP_KEY
+        {
+            side.maps.delivered(to, bytes);
+        }
         let message = match work.operation {
             Operation::Write { to } => {
                 peer.written_by_peer(to, bytes);
@@ -392,8 +460,14 @@ impl Pair {
             let Some(message) = side.incoming.pop_front() else {
                 return count > 0 && self.repost(me);
             };
-            let list = side.targets;
-            let taken = side.connection.received(message, &|| list).unwrap();
+            let tables = (side.targets, &side.maps);
+            let taken = side.connection.received(message, &tables).unwrap();
+            if let Message::Iomap(index) = Message::parse(if foreign { message.swap_bytes() } else { message }).unwrap() {
+                side.maps.taken(index, side.order);
+                if !side.plan.maps.counts {
+                    side.connection.receiver.forget_iomap();
+                }
+            }
             for index in 0..2 {
                 if taken.contains(index) {
                     side.targets[index as usize] = [0; 16];
@@ -442,7 +516,7 @@ impl Pair {
                     while self.step(me, step) {
                         progress = true;
                         // Reading and writing take turns with the rest, as a program that waits would.
-                        if matches!(step, Step::Reserve | Step::Commit) {
+                        if matches!(step, Step::Reserve | Step::Commit | Step::Map | Step::Unmap | Step::Place) {
                             break;
                         }
                     }
@@ -467,6 +541,7 @@ impl Pair {
             let (side, peer) = (&self.sides[me], &self.sides[1 - me]);
             let connection = &side.connection;
             assert!(connection.all_sent(), "side {me} waits: {connection:?}");
+            self.check_maps(me);
             if peer.plan.end != End::Close {
                 assert_eq!(side.written, side.plan.total, "side {me} is stuck: {connection:?}");
             }

@@ -1,6 +1,9 @@
 //! One rule of the protocol a test, step by step.
 
-use super::pair::{End, Plan, config};
+use super::{
+    maps::MapPlan,
+    pair::{End, Plan, config},
+};
 use crate::{
     protocol::stream::{Connection, DEFAULT_MAX_WRITE, FIRST_WRITE, PeerFault, Side, State, Taken, TargetList},
     wire::{ByteOrder, Control, Message, Sge},
@@ -17,6 +20,7 @@ const PLAN: Plan = Plan {
     total: 0,
     chunk: 1,
     end: End::Nothing,
+    maps: MapPlan::NONE,
 };
 
 const EMPTY: TargetList = [[0; 16]; 2];
@@ -260,7 +264,8 @@ fn receives_are_posted_in_batches() {
 
 #[test]
 fn messages_without_data_are_consumed_at_once() {
-    let mut connection = open(&PLAN, MessageMode::Immediate);
+    let plan = Plan { maps: MapPlan { table: 1, ..MapPlan::NONE }, ..PLAN };
+    let mut connection = open(&plan, MessageMode::Immediate);
     for _ in 0..4 {
         let _ = take(&mut connection, Message::Data(0)).unwrap();
         let _ = take(&mut connection, Message::Iomap(0)).unwrap();

@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::pair::{End, Pair, Plan};
+use super::{
+    maps::MapPlan,
+    pair::{End, Pair, Plan},
+};
 use crate::{protocol::stream::DEFAULT_MAX_WRITE, work::MessageMode};
 
 /// Cases of each property.
@@ -28,7 +31,7 @@ fn plan() -> impl Strategy<Value = Plan> {
         let (chunk, messages) = amount;
         // Bytes in so many messages, of half the chunk on average.
         let total = messages * (chunk.min(max_write).min(send_bytes) as usize).div_ceil(2);
-        Plan { big_endian, receive_queue, send_queue, send_bytes, receive_bytes, max_write, total, chunk, end }
+        Plan { big_endian, receive_queue, send_queue, send_bytes, receive_bytes, max_write, total, chunk, end, maps: MapPlan::NONE }
     })
 }
 
@@ -63,6 +66,7 @@ const PLAIN: Plan = Plan {
     total: 0,
     chunk: 1,
     end: End::Shutdown,
+    maps: MapPlan::NONE,
 };
 
 #[test]
