@@ -11,7 +11,7 @@ mod support;
 use std::time::Duration;
 
 use library::{library, went_over_rdma};
-use support::{Counters, Rdma, Topology, Vm, VmSession, assert_over_tcp, build_c_program};
+use support::{Counters, Rdma, Topology, Vm, VmSession, assert_over_tcp, build_c_program, difference};
 
 const FUNCTIONS: &str = r#"
 # words, not a function: a command in the background is then the program itself
@@ -28,6 +28,11 @@ fn session(vm: Vm) -> VmSession {
         ("SOAK", "soak_connect"),
         ("DUPLEX", "io_duplex"),
         ("STATES", "poll_threads"),
+        ("WAYS", "exit_ways"),
+        ("LINGER", "exit_linger"),
+        ("THREADS", "exit_threads"),
+        ("STOPPED", "exit_stopped"),
+        ("MANY", "exit_many"),
     ] {
         vm = vm.env(variable, build_c_program(program));
     }
@@ -195,6 +200,42 @@ fn close_and_exit_do_not_wait_for_a_stopped_peer() {
         )
         .run();
     assert!(outcome.step("stopped").ok().contains("close was quick: yes"), "{}", outcome.report());
+}
+
+/// What runs plain and over RDMA, and says the same, and the bytes that go from and to one host: those of `tests/exits.rs`, smaller. Without
+/// processes that are killed, and handlers that end one amid a call: what their device has not sent by then is lost, and their peers see a
+/// reset (docs/COMPATIBILITY.md).
+const ENDS: [(&str, &str, u64); 5] = [
+    ("ways", "$WAYS $HOST_A 300000 0", 21 * 300_000),
+    ("linger", "$LINGER $HOST_A", 0),
+    ("threads", "$THREADS $HOST_A 4", 0),
+    ("stopped", "$STOPPED $HOST_A 0", 0),
+    ("many", "$MANY $HOST_A 20", 120 * 700),
+];
+
+#[test]
+fn what_was_sent_before_the_end_of_a_process_arrives() {
+    let mut session = one_host();
+    let limit = Duration::from_secs(150);
+    for (name, command, _) in ENDS {
+        session = session.step_within(&format!("{name}.plain"), limit, &format!("$plain {command}"));
+        session = session.step_within(name, limit, &format!("counters; $over {command}; status=$?; counters; exit $status"));
+    }
+    let outcome = session.step_within("killed", limit, "$over $WAYS $HOST_A 1000").run();
+    let mut failed = String::new();
+    for (name, _, bytes) in ENDS {
+        let (plain, over) = (outcome.step(&format!("{name}.plain")).ok(), outcome.step(name));
+        println!("{name}: {:.1} s, plain {:.1} s", over.seconds, outcome.step(&format!("{name}.plain")).seconds);
+        let said =
+            |text: &str| text.lines().filter(|line| Counters::parse(line).is_none()).map(|line| format!("{line}\n")).collect::<String>();
+        match difference(plain, &said(&over.output)) {
+            Some(difference) => failed.push_str(&format!("{name}: {difference}\n{}\n", over.output)),
+            None if over.status != 0 => failed.push_str(&format!("{name}: exit status {}\n", over.status)),
+            None => went_over_rdma(name, &over.output, bytes),
+        }
+    }
+    println!("{}", outcome.step("killed").output);
+    assert!(failed.is_empty(), "{failed}");
 }
 
 /// What `soak_connect` prints after a tenth of its rounds and at the end, and the device's own resources around it.

@@ -341,7 +341,7 @@ fn two_thousand_at_once_leave_nothing() {
     let program = Program::test(&scratch, "many", "soak_many", &[ADDRESS, &COUNT.to_string()]).preloaded();
     let ended = program.within(&["prlimit", &numbers]).run(Duration::from_secs(110));
     assert_eq!(ended.ok().matches(&format!("right {COUNT}")).count(), 2, "{}", ended.report());
-    holds_no_more(&ended, 3, 8192.0, 8.0);
+    holds_no_more(&ended, 3, 10_240.0, 8.0);
     ended.was_over_shm(COUNT * 2 * 12_000);
     assert_eq!(ended.counters.get("connected_shm"), 2 * COUNT + 16, "{}", ended.report());
 }

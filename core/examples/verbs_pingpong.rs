@@ -140,7 +140,7 @@ fn sleep_on(fds: &[RawFd], milliseconds: i32) {
 }
 
 fn serve(fabric: &Arc<Verbs>, addr: SocketAddr) {
-    let on = ListenOn { addr, v6_only: false, backlog: 128, endpoint: config() };
+    let on = ListenOn { addr, v6_only: false, backlog: 128, only: None, endpoint: config() };
     let listening = fabric.listen(&on, LISTENER).unwrap();
     println!("listening on {}", listening.local_addr());
     let mut connections: BTreeMap<Token, Connection> = BTreeMap::new();

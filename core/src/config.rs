@@ -4,6 +4,7 @@
 //! Whatever is wrong with a setting costs a warning that names it, and the default is used.
 #![forbid(unsafe_code)]
 
+mod deferral;
 mod fabrics;
 mod file;
 mod policy;
@@ -13,11 +14,11 @@ use std::{
     ops::RangeInclusive,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::OnceLock,
     time::Duration,
 };
 
-use crate::error::Text;
+use crate::{error::Text, sys::once::Once};
+pub use deferral::{Deferral, deferral, is_deferral_on};
 pub use fabrics::FabricChoice;
 use file::{Content, printable};
 pub use policy::{PreloadConfig, preload, program};
@@ -135,7 +136,7 @@ impl Defaults {
 
 /// The settings of this process. The first call reads them, so it belongs where a socket is made, never on a foreign descriptor's path.
 pub fn get() -> &'static Defaults {
-    static DEFAULTS: OnceLock<Defaults> = OnceLock::new();
+    static DEFAULTS: Once<Defaults> = Once::new();
     DEFAULTS.get_or_init(|| Defaults::load(&directory(), &variable, &mut warn))
 }
 

@@ -16,9 +16,8 @@ use core::{
     hash::{BuildHasher, BuildHasherDefault, Hasher},
     sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
-use std::sync::OnceLock;
 
-use crate::error::Text;
+use crate::{error::Text, sys::once::Once};
 use line::Line;
 use output::Output;
 
@@ -51,7 +50,7 @@ static LEVEL: AtomicU8 = AtomicU8::new(UNSET);
 static CLAIMED: AtomicBool = AtomicBool::new(false);
 
 /// Where lines go; set before LEVEL lets any through.
-static OUTPUT: OnceLock<Output> = OnceLock::new();
+static OUTPUT: Once<Output> = Once::new();
 
 /// Whether lines of this level are written.
 #[inline(always)]
@@ -81,6 +80,13 @@ fn prepared_level() -> u8 {
     }
 }
 
+/// In a forked child: a thread that is not there may have been about to read the environment.
+pub fn renew() {
+    if LEVEL.load(Ordering::Relaxed) == UNSET {
+        CLAIMED.store(false, Ordering::Relaxed);
+    }
+}
+
 fn configured_level() -> u8 {
     let Some(wanted) = crate::config::variable("RSOCKET_LOG") else { return OFF };
     let level = match wanted.to_str().map(str::trim).map(str::to_ascii_lowercase).as_deref() {
@@ -99,7 +105,10 @@ fn configured_level() -> u8 {
     };
     let file = crate::config::variable("RSOCKET_LOG_FILE").unwrap_or_default();
     match Output::open(&file) {
-        Ok(output) => OUTPUT.set(output).map_or(OFF, |()| level as u8),
+        Ok(output) => OUTPUT.set(Box::new(output)).map_or(OFF, |output| {
+            output.keep_in_children();
+            level as u8
+        }),
         Err(error) => {
             let (file, text) = (file.display(), Text(error));
             output::warn(format_args!("RSOCKET_LOG_FILE: {file}: cannot be opened ({text}); nothing is logged"));

@@ -8,9 +8,9 @@ use core::{
     fmt::{self, Write},
     sync::atomic::{AtomicI32, AtomicU64, Ordering},
 };
-use std::{ffi::OsString, sync::OnceLock};
+use std::ffi::OsString;
 
-use crate::log::output::Output;
+use crate::{log::output::Output, sys::once::Once};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
@@ -129,7 +129,7 @@ pub fn reset() {
     }
 }
 
-static ASKED: OnceLock<Option<OsString>> = OnceLock::new();
+static ASKED: Once<Option<OsString>> = Once::new();
 
 /// Reads the environment, if that has not been done: where the first socket is made, so that the exit of a fork child needs no lock.
 pub fn prepare() {
@@ -141,11 +141,12 @@ pub fn prepare() {
 pub fn dump_if_asked() {
     // The process, not a flag: a vfork child that exits shares the memory of its parent.
     static DONE: AtomicI32 = AtomicI32::new(0);
-    prepare();
-    // Nothing was ever counted: a program without sockets, as most under an exported preload are.
+    // Nothing was ever counted: a program without sockets, as most under an exported preload are. (And no environment is looked into in a
+    // signal handler that ends it.)
     if Counter::ALL.iter().all(|counter| get(*counter) == 0) {
         return;
     }
+    prepare();
     let Some(Some(name)) = ASKED.get() else { return };
     let process = rustix::process::getpid().as_raw_nonzero().get();
     if DONE.swap(process, Ordering::Relaxed) == process {

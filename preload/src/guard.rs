@@ -6,7 +6,7 @@ use libc::{fd_set, nfds_t, pollfd};
 use rsocket::{
     calls::descriptor::is_ours,
     capi::boundary::{descriptor, poll, select},
-    sys::{inside, own},
+    sys::{inside, own, owner},
 };
 
 /// The number is an rsocket's, and it is not the library itself (or a library that it calls) that asks.
@@ -42,6 +42,11 @@ fn left(fd: c_int) -> bool {
 #[inline(always)]
 pub(crate) fn free() -> bool {
     !inside::is_set() && !inside::is_busy()
+}
+
+/// It is a process that shares the memory with the one whose sockets these are, as a vfork child does. A system call.
+pub(crate) fn stranger() -> bool {
+    !inside::is_set() && !owner::is_current()
 }
 
 /// An entry of a poll call is ours.

@@ -13,7 +13,7 @@ mod guard;
 mod hooks;
 mod real;
 
-use rsocket::capi;
+use rsocket::{calls, capi};
 
 /// Runs before any constructor of the program or of its libraries, except those of other preloaded ones.
 #[used]
@@ -23,7 +23,9 @@ static AT_START: extern "C" fn() = at_start;
 extern "C" fn at_start() {
     real::resolve_all();
     capi::lifecycle::register();
+    capi::lifecycle::end_last();
     capi::lifecycle::before_exit(hooks::stream::flush);
+    calls::adopt::note_inherited();
 }
 
 /// What `rsocket run` looks for in a file, to tell this library from others of its name.

@@ -31,9 +31,11 @@ symbols! {
     // option
     getsockopt setsockopt
     // io
-    read readv recv recvfrom recvmsg recvmmsg __read_chk __recv_chk __recvfrom_chk
-    write writev send sendto sendmsg sendmmsg sendfile sendfile64
+    read readv recv recvfrom __read_chk __recv_chk __recvfrom_chk
+    write writev send sendto sendfile sendfile64
     preadv2 preadv64v2 pwritev2 pwritev64v2
+    // rights
+    sendmsg sendmmsg recvmsg recvmmsg
     // splice
     splice
     // seek
@@ -44,6 +46,8 @@ symbols! {
     close dup dup2 dup3 fcntl fcntl64 ioctl close_range closefrom
     // stream
     fclose fdopen fileno fileno_unlocked
+    // exec
+    execve execv execvp execvpe fexecve execveat posix_spawn posix_spawnp posix_spawn_file_actions_adddup2
     // print (dprintf calls vdprintf)
     vdprintf __vdprintf_chk
     // what older programs import
@@ -55,6 +59,10 @@ symbols! {
     pipe pipe2 socketpair eventfd timerfd_create signalfd
     mkstemp mkstemp64 mkostemp mkostemp64 mkstemps mkstemps64 mkostemps mkostemps64 posix_openpt shm_open open_by_handle_at pidfd_open pidfd_getfd
     memfd_create inotify_init inotify_init1
+    // exit
+    _exit _Exit
+    // process
+    _Fork
     // system_call
     syscall
 }

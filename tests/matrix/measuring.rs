@@ -28,12 +28,22 @@ pub fn iperf() {
     let (stage, mut table) = (Stage::new(), Table::new("iperf"));
     let (host, size) = (stage.host(), stage.amount(64, 4));
     for (mode, streams) in [("", 1), ("-P 4", 4), ("-r", 1)] {
-        let port = free_port();
-        let back = free_port();
-        let server = stage.serve(&format!("server {mode}"), &format!("iperf -s -B {host} -p {port} -P {streams}"), port);
-        let other = if mode == "-r" { format!("-r -L {back}") } else { mode.to_owned() };
-        let line = format!("iperf -c {host} -p {port} -y C -n {size}M {other}");
-        let client = stage.run(&format!("client {mode}"), &line);
+        let attempt = || {
+            let (port, back) = (free_port(), free_port());
+            let server = stage.serve(&format!("server {mode}"), &format!("iperf -s -B {host} -p {port} -P {streams}"), port);
+            let other = if mode == "-r" { format!("-r -L {back}") } else { mode.to_owned() };
+            let line = format!("iperf -c {host} -p {port} -y C -n {size}M {other}");
+            (server, stage.program(&format!("client {mode}"), &line).run(LIMIT))
+        };
+        let (mut server, mut client) = attempt();
+        // With -r iperf's server crashes now and then on a busy machine, without the library too (27 of 50 times).
+        for _ in 0..3 {
+            if mode == "-r" && client.code() != Some(0) {
+                drop(server);
+                (server, client) = attempt();
+            }
+        }
+        client.ok();
         let bytes = iperf2_bytes(&client);
         let expected = if mode == "-r" { 2 * size * MIB } else { streams * size * MIB };
         assert_eq!(bytes, expected, "{}", client.report());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::{Ended, Program, Running, Scratch, artefact};
+use crate::support::{Ended, FORK_SAFE, Program, Running, Scratch, artefact};
 
 /// What one client may take, on a machine with much else to do.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -78,6 +78,8 @@ pub struct Stage {
     host: String,
     /// What the device had sent when its packets were last compared with the programs' bytes.
     packets: AtomicU64,
+    /// Whether connections move to a fabric in the process that uses them.
+    forks: bool,
 }
 
 /// So many megabytes, in which no two parts are the same.
@@ -98,7 +100,7 @@ impl Stage {
         let mode = Mode::get();
         let library = (mode != Mode::Plain).then(|| artefact("librspreload.so"));
         let host = if mode == Mode::Verbs { env::var("HOST_A").expect("HOST_A: the VM has it") } else { "127.0.0.1".to_owned() };
-        Self { scratch: Scratch::new(), mode, library, within: Vec::new(), host, packets: packets().into() }
+        Self { scratch: Scratch::new(), mode, library, within: Vec::new(), host, packets: packets().into(), forks: false }
     }
 
     /// The address of this host at which servers are to listen.
@@ -123,6 +125,13 @@ impl Stage {
         stage
     }
 
+    /// One whose programs fork with connections, and say so.
+    #[allow(dead_code)] // for tests/forking.rs
+    pub fn forking(mut self) -> Self {
+        self.forks = true;
+        self
+    }
+
     /// A program, whose name is another's never: its counters are found by it. Its words between blanks, '' for an empty one.
     #[track_caller]
     pub fn program(&self, name: &str, line: &str) -> Program<'_> {
@@ -131,6 +140,7 @@ impl Stage {
         let program = Program::new(&self.scratch, name, &words).within(&within);
         let Some(library) = &self.library else { return program };
         let program = program.preloaded_with(library);
+        let program = if self.forks { program.env(FORK_SAFE.0, FORK_SAFE.1) } else { program };
         match self.mode {
             Mode::Kernel => program.env("RSOCKET_FABRIC", "kernel"),
             Mode::Verbs => program.env("RSOCKET_FABRIC", "verbs").env("RSOCKET_CONNECT_DEADLINE", "20000"),

@@ -65,7 +65,7 @@ static void watch(const char *program, int listener, enum way way, size_t bytes,
 int main(int argc, char **argv) {
 	begin(argc, argv);
 	if (argc > 4) return leave((uint16_t)argument(1, 0), (enum way)argument(2, 0), (size_t)argument(3, 0));
-	int listener = new_listener(0, 8);
+	int listener = new_listener(SOCK_CLOEXEC, 8);
 	for (enum way way = 0; way < WAYS; way++) {
 		watch(argv[0], listener, way, SMALL, true);
 		watch(argv[0], listener, way, LARGE, false);

@@ -28,6 +28,6 @@ pub use native::{Ended, Program, Running, Scratch, Statistics, free_port, is_roo
 #[allow(unused_imports)]
 pub use programs::{artefact, build_c_program, repository, target_dir};
 #[allow(unused_imports)]
-pub use transcripts::{NO_DATA, ON_LOOPBACK, difference, programs};
+pub use transcripts::{DEFERRED, FORK_SAFE, NO_DATA, ON_LOOPBACK, difference, programs};
 #[allow(unused_imports)]
 pub use vm::{Outcome, Rdma, Step, Topology, Vm, VmSession};

@@ -246,7 +246,12 @@ impl Running {
     /// Waits until somebody in the program's network listens at this port.
     #[track_caller]
     pub fn wait_until_listening(&self, port: u16) {
-        self.wait_until(&format!("a listener at port {port}"), |running| listens(running.pid(), port));
+        let until = Instant::now() + Duration::from_secs(20);
+        // Also where it has ended, and left that to another one.
+        while !listens(if self.has_ended() { std::process::id() } else { self.pid() }, port) {
+            assert!(Instant::now() < until, "a listener at port {port} did not come\n{}", self.report());
+            thread::sleep(LOOK);
+        }
     }
 
     /// Waits until all threads of the program sleep in the kernel.
@@ -259,8 +264,18 @@ impl Running {
         });
     }
 
+    /// Waits until it has ended by itself.
     #[track_caller]
-    fn wait_until(&self, what: &str, mut comes: impl FnMut(&Self) -> bool) {
+    pub fn wait_until_ended(&self) {
+        let until = Instant::now() + PATIENCE;
+        while !self.has_ended() {
+            assert!(Instant::now() < until, "it does not end\n{}", self.report());
+            thread::sleep(LOOK);
+        }
+    }
+
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, mut comes: impl FnMut(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !comes(self) {
             assert!(!self.has_ended(), "{} ended before {what} came\n{}", self.name, self.report());
@@ -285,8 +300,10 @@ impl Running {
         }
         let (in_time, seconds) = (self.has_ended(), self.begun.elapsed().as_secs_f64());
         let status = self.reap().filter(|_| in_time);
-        let counters = Statistics::read(&self.prefix);
-        Ended { name: self.name.clone(), status, output: self.output(), errors: read(&self.errors), counters, seconds }
+        let each = Statistics::read(&self.prefix);
+        let counters = Statistics::sum(each.values());
+        let (pid, name, errors) = (self.pid(), self.name.clone(), read(&self.errors));
+        Ended { name, pid, status, output: self.output(), errors, counters, each, seconds }
     }
 }
 
@@ -321,12 +338,15 @@ fn sleeps(pid: u32) -> bool {
 #[derive(Debug)]
 pub struct Ended {
     pub name: String,
+    pub pid: u32,
     /// None: its time was over.
     pub status: Option<ExitStatus>,
     pub output: String,
     pub errors: String,
     /// Of all its processes together, those that were killed left out.
     pub counters: Statistics,
+    /// Of each of these, by its number.
+    pub each: BTreeMap<u32, Statistics>,
     pub seconds: f64,
 }
 
@@ -406,13 +426,19 @@ impl Ended {
 pub struct Statistics(BTreeMap<String, u64>);
 
 impl Statistics {
-    fn read(prefix: &Path) -> Self {
+    /// Those of each process.
+    fn read(prefix: &Path) -> BTreeMap<u32, Self> {
         let name = prefix.file_name().and_then(OsStr::to_str).unwrap_or_default();
         let start = format!("{name}.stats.");
-        let mut sums = BTreeMap::new();
         let files = fs::read_dir(prefix.parent().unwrap_or(prefix)).into_iter().flatten().flatten();
-        for file in files.filter(|file| file.file_name().to_string_lossy().starts_with(&start)) {
-            Self::add(&mut sums, &read(&file.path()));
+        let of_process = |file: fs::DirEntry| Some((file.file_name().to_str()?.strip_prefix(&start)?.parse().ok()?, file.path()));
+        files.filter_map(of_process).map(|(pid, path)| (pid, Self::parse(&read(&path)))).collect()
+    }
+
+    fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let mut sums = BTreeMap::new();
+        for (name, value) in all.flat_map(|each| &each.0) {
+            *sums.entry(name.clone()).or_default() += value;
         }
         Self(sums)
     }

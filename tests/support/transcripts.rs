@@ -7,7 +7,17 @@ use std::fs;
 
 use super::programs::repository;
 
-const FAMILIES: [&str; 8] = ["epoll_", "socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_"];
+const FAMILIES: [&str; 11] =
+    ["exec_", "rights_", "epoll_", "socket_", "io_", "poll_", "select_", "option_", "descriptor_", "signal_", DEFERRED];
+
+/// Those that begin so have servers and clients that fork: they run with [`FORK_SAFE`].
+pub const DEFERRED: &str = "deferred_";
+
+/// What lets connections move to a fabric in the process that uses them.
+pub const FORK_SAFE: (&str, &str) = ("RDMAV_FORK_SAFE", "1");
+
+/// Of these families, but not to be compared: `exec.rs` runs them.
+const ALONE: &[&str] = &["exec_server", "exec_kept", "exec_many", "rights_connected"];
 
 /// Those that make no connection over a fabric which lives, or end without a byte of data.
 pub const NO_DATA: &[&str] = &[
@@ -36,6 +46,7 @@ pub fn programs() -> Vec<String> {
     let entries = fs::read_dir(repository().join("tests/programs")).expect("tests/programs").flatten();
     let names = entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".c").map(str::to_owned));
     let mut programs: Vec<String> = names
+        .filter(|name| !ALONE.contains(&name.as_str()))
         .filter(|name| FAMILIES.iter().any(|family| name.starts_with(family)))
         .filter(|name| chosen.is_empty() || chosen.iter().any(|part| name.starts_with(part)))
         .collect();

@@ -2,22 +2,34 @@
 
 use rustix::fd::{IntoRawFd, RawFd};
 
-use super::{Route, ours};
+use super::{Route, exit, inherited, known, ours};
 use crate::{
+    config,
     error::Errno,
-    fd::{self, Shared},
-    socket::{runtime, wait},
+    fd::{
+        self, Shared,
+        inherited::{Inherited, inherit_all},
+    },
+    log, service,
+    socket::{Role, connect, runtime, stream::moving, wait},
     stats,
-    sys::{clock, descriptor, own},
+    sys::{descriptor, own, owner::Forked},
 };
-
-/// Longest time that exit waits for data to leave, in nanoseconds.
-const EXIT_TIME: u64 = 3_000_000_000;
 
 /// Whether the number belongs to an rsocket: one atomic load, safe anywhere (DESIGN: D5).
 #[inline(always)]
 pub fn is_ours(fd: RawFd) -> bool {
     fd::is_ours(fd)
+}
+
+/// Whether the number belongs to a connection that TCP has made and that may move when it is used. This is no use of it.
+pub fn is_unused(fd: RawFd) -> bool {
+    known(fd).is_some_and(|held| held.socket.role() == Role::Deferred || held.socket.stream().is_some_and(|stream| stream.is_moving()))
+}
+
+/// Whether the number is a connection of an ancestor's, which cannot be used here.
+pub fn is_lost(fd: RawFd) -> bool {
+    inherited::is_lost(fd)
 }
 
 /// close(2): drops the number and, with the last number of its description, the connection. The kernel's descriptor is closed by the
@@ -45,19 +57,43 @@ pub fn is_any_left() -> bool {
     fd::is_any_left()
 }
 
+/// There is something for [`finish_left`].
+pub fn leave_something() {
+    fd::leave_something();
+}
+
 /// Closes what signal handlers have left open.
 pub fn finish_left() {
     fd::finish_left();
+    if exit::is_ending() {
+        exit::wait_for_end();
+    }
 }
 
 /// What a duplicate of this number is one of, unless the kernel alone has it.
-fn shared(fd: RawFd) -> Option<Shared> {
-    ours(fd).map(Shared::Socket).or_else(|| fd::get_set(fd).map(Shared::Set))
+enum Original {
+    Known(Shared),
+    Inherited(Inherited),
+}
+
+impl Original {
+    fn of(fd: RawFd) -> Option<Self> {
+        let known = ours(fd).map(Shared::Socket).or_else(|| fd::get_set(fd).map(Shared::Set));
+        known.map(Original::Known).or_else(|| fd::inherited::get(fd).map(Original::Inherited))
+    }
+
+    /// One more number for it.
+    fn share(&self, fd: RawFd) {
+        match self {
+            Original::Known(known) => known.share(fd),
+            Original::Inherited(what) => inherited::duplicated(*what, fd),
+        }
+    }
 }
 
 /// dup(2) and fcntl(F_DUPFD, F_DUPFD_CLOEXEC): the lowest free number from `least`.
 pub fn dup_from(fd: RawFd, least: i32, close_on_exec: bool) -> Route<RawFd> {
-    let Some(held) = shared(fd) else { return Route::Kernel };
+    let Some(held) = Original::of(fd) else { return Route::Kernel };
     let Some(kernel) = descriptor::borrow(fd) else { return Route::Kernel };
     let Ok(least) = u32::try_from(least) else { return Route::err(Errno::INVAL) };
     let least = RawFd::try_from(least).unwrap_or(RawFd::MAX);
@@ -75,7 +111,7 @@ pub fn dup_from(fd: RawFd, least: i32, close_on_exec: bool) -> Route<RawFd> {
 
 /// dup2(2), dup3(2) where `old` or `new` is ours: `flags` is 0 or O_CLOEXEC. (dup2 of a number to itself and dup3's EINVAL are decided here: `dup3` says which call it was.)
 pub fn dup_to(old: RawFd, new: RawFd, flags: i32, dup3: bool) -> Route<RawFd> {
-    let held = shared(old);
+    let held = Original::of(old);
     if held.is_none() && !is_ours(new) {
         return Route::Kernel;
     }
@@ -116,32 +152,38 @@ pub fn set_nonblocking(fd: RawFd, on: bool) -> Route<()> {
     Route::Kernel
 }
 
-/// Waits, a bounded time, until what was handed to send has reached the peers: for exit.
-pub fn flush_at_exit() {
-    if let Some(service) = runtime::running()
-        && !service.is_current_thread()
+/// Before fork: what TCP has made and the program has not used yet stays with TCP, since the child may be the one to use it.
+pub fn before_fork() {
+    // Another library's handler may hold the allocator's lock: where there is nothing to do, nothing is done.
+    if moving::is_any_unused()
+        && let Some(service) = runtime::running()
     {
-        for handler in service.everything() {
-            handler.finish();
-        }
-        service.wait_forgotten(clock::now().saturating_add(EXIT_TIME), |handler| handler.is_finishing());
+        service.everything().into_iter().for_each(|handler| handler.before_fork());
     }
-    stats::dump_if_asked();
 }
 
-/// After fork in the parent: its listeners are the child's too, which may be the one that accepts, and there they know of TCP alone
-/// (pthread_atfork parent handler).
+/// After fork in the parent (pthread_atfork parent handler). Async-signal-safe.
 pub fn after_fork_in_parent() {
-    if let Some(service) = runtime::running() {
-        service.everything().iter().for_each(|handler| handler.forked());
-    }
+    runtime::forked();
 }
 
-/// After fork in the child: everything inherited is forgotten (pthread_atfork child handler).
+/// After fork in the child (pthread_atfork child handler): everything inherited is forgotten as it is. Async-signal-safe, and without the
+/// allocator. [`renew`] is to follow.
 pub fn after_fork_in_child() {
-    fd::forget_all();
+    // First: it looks at descriptors by their marks.
+    service::inherit();
+    inherit_all(config::is_deferral_on());
     own::forget_all();
-    runtime::forget_in_child();
-    wait::forget_idle();
+    exit::after_fork_in_child();
     stats::reset();
+    log::renew();
+}
+
+/// In a forked child, as soon as its thread holds no lock: what threads that are not there have left locked is free.
+pub fn renew(forked: &Forked) {
+    fd::inherited::renew(forked);
+    runtime::renew(forked);
+    connect::renew(forked);
+    wait::renew(forked);
+    super::epoll::renew(forked);
 }

@@ -5,7 +5,7 @@ use std::{os::fd::RawFd, sync::Arc};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
 
-use super::{Route, ours, poll::SignalMask, socket::stop_listening};
+use super::{Route, deferred, inherited, ours, poll::SignalMask, socket::stop_listening};
 pub use crate::poll::set::sift_unknown;
 pub use crate::sys::epoll::Event;
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     poll::set::Set,
     socket::Role,
     stats::{self, Counter},
-    sys::{epoll, lock::Lock},
+    sys::{epoll, lock::Lock, owner::Forked},
 };
 
 /// epoll_create(2) has given this number.
@@ -29,10 +29,25 @@ pub fn control(number: RawFd, operation: i32, fd: RawFd, event: Option<Event>) -
     if number == fd {
         return Route::Kernel;
     }
-    match ours(fd) {
+    inherited::listens(fd);
+    let held = if operation == EPOLL_CTL_ADD { deferred::used(fd) } else { ours(fd) };
+    match held {
+        // What it accepts is the library's, but not what happens to it.
+        Some(held) if held.socket.role() == Role::KernelListener => control_other(number, operation, fd, event),
+        None if fd::get_set(number).is_some_and(|known| known.set.is_inherited()) && inherited::is_lost(fd) => control_lost(operation, fd),
         Some(held) => control_socket(number, operation, fd, &held, event),
         None => control_other(number, operation, fd, event),
     }
+}
+
+/// A lost connection in an ancestor's set, in which the kernel's socket must not come: it would be an event of the ancestor's.
+fn control_lost(operation: i32, fd: RawFd) -> Route<i32> {
+    match operation {
+        EPOLL_CTL_ADD => return Route::err(Errno::NOMEM),
+        EPOLL_CTL_DEL => inherited::quiet(fd),
+        _ => {}
+    }
+    Route::ok(0)
 }
 
 fn control_socket(number: RawFd, operation: i32, fd: RawFd, held: &Held, event: Option<Event>) -> Route<i32> {
@@ -67,10 +82,17 @@ fn done(result: Result<()>) -> Route<i32> {
     result.map(|()| 0).into()
 }
 
+/// One thread at a time adopts a set.
+static ADOPTING: Lock<()> = Lock::new(());
+
+/// In a forked child: see [`Lock::renew`].
+pub(super) fn renew(forked: &Forked) {
+    ADOPTING.renew(forked);
+}
+
 /// A set that was made past the hooks: inherited by exec, or by a system call of its own.
 fn adopt(number: RawFd, fd: RawFd, held: &Held, event: Event) -> Result<()> {
-    static ONE: Lock<()> = Lock::new(());
-    let _one = ONE.lock()?;
+    let _one = ADOPTING.lock()?;
     if let Some(known) = fd::get_set(number) {
         return known.set.add(number, fd, &held.socket, event);
     }
@@ -126,10 +148,30 @@ fn control_other(number: RawFd, operation: i32, fd: RawFd, event: Option<Event>)
 /// `Kernel` while no member is an rsocket: what the kernel gives then, be it nothing or an error, goes through [`sift`].
 pub fn wait(number: RawFd, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Route<usize> {
     match fd::get_set(number) {
-        Some(held) if held.set.is_inherited() => held.set.wait_inherited(events, timeout, mask).map_or(Route::Kernel, Route::from),
+        Some(held) if held.set.is_inherited() => wait_inherited(&held.set, events, timeout, mask),
         Some(held) if !held.set.leaves_to_kernel() => held.set.wait(events, timeout, mask).into(),
         _ => Route::Kernel,
     }
+}
+
+/// A wait in an ancestor's set: what the kernel has there, and that connections are lost.
+fn wait_inherited(set: &Set, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Route<usize> {
+    let lost = set.lost(inherited::event_of_member);
+    let timeout = if lost.is_empty() { timeout } else { Some(Duration::ZERO) };
+    let kernels = match set.wait_inherited(events, timeout, mask) {
+        None => return Route::Kernel,
+        Some(Err(errno)) => return Route::err(errno),
+        Some(Ok(found)) => found,
+    };
+    let mut found = kernels;
+    for (place, (fd, event, once)) in events.iter_mut().skip(kernels).zip(lost) {
+        *place = event;
+        found += 1;
+        if once {
+            inherited::quiet(fd);
+        }
+    }
+    Route::ok(found)
 }
 
 /// The kernel has found so many `events` in a wait that was left to it, no more than there were at first. Says how many of them are the program's: an rsocket may have come

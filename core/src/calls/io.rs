@@ -7,11 +7,14 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, ours};
+use super::{Route, deferred, inherited, known, ours};
 use crate::{
     error::Errno,
     fd::{self, Held},
-    socket::stream::{Blocking, Phase, Stream},
+    socket::{
+        Role,
+        stream::{Blocking, Phase, Stream},
+    },
     sys::{clock, signals},
 };
 
@@ -23,13 +26,17 @@ pub(super) fn blocking(held: &Held, flags: i32, timeout: impl FnOnce() -> Option
     Blocking::Until(timeout().and_then(|timeout| clock::deadline(clock::now(), Some(timeout))))
 }
 
-/// Not a stream over a fabric, or none any more.
+/// Not a stream over a fabric, or none any more: the call is the kernel's. True: it is to be looked at again.
 #[cold]
-fn no_stream<T>(fd: RawFd, held: &Held) -> Route<T> {
+fn no_stream(fd: RawFd, held: &Held) -> bool {
+    if held.socket.role() == Role::Deferred {
+        deferred::begin(fd, held);
+        return held.socket.role() != Role::Deferred;
+    }
     if held.socket.is_kernel() {
         fd::forget(fd);
     }
-    Route::Kernel
+    false
 }
 
 /// A stream that the kernel has taken over in the meantime answers ENOTCONN: then the kernel is to be asked.
@@ -56,8 +63,10 @@ pub fn write(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
 /// send(2), sendto(2), sendmsg(2), write(2), writev(2). `flags` as in send(2). Raises SIGPIPE where TCP would.
 /// (sendto on a connected stream ignores its address: pass none.)
 pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
-    let Some(held) = fd::get(fd) else { return Route::Kernel };
-    let Some(stream) = held.socket.live_stream() else { return no_stream(fd, &held) };
+    let Some(held) = known(fd) else { return inherited::transfer(fd) };
+    let Some(stream) = held.socket.live_stream() else {
+        return if no_stream(fd, &held) { send(fd, from, flags) } else { Route::Kernel };
+    };
     // send(2): MSG_OOB on a stream needs what only the kernel has; here it is not supported (EOPNOTSUPP).
     if flags & libc::MSG_OOB != 0 {
         return Route::err(Errno::OPNOTSUPP);
@@ -85,8 +94,10 @@ pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
 
 /// recv(2) and all the others that read. `flags` as in recv(2). A stream gives no source address.
 pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
-    let Some(held) = fd::get(fd) else { return Route::Kernel };
-    let Some(stream) = held.socket.live_stream() else { return no_stream(fd, &held) };
+    let Some(held) = known(fd) else { return inherited::transfer(fd) };
+    let Some(stream) = held.socket.live_stream() else {
+        return if no_stream(fd, &held) { recv(fd, into, flags) } else { Route::Kernel };
+    };
     // The queue of errors is the kernel's socket's.
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Route::Kernel;
@@ -140,7 +151,7 @@ pub fn unsent_bytes(fd: RawFd) -> Route<i32> {
 }
 
 fn count(fd: RawFd, what: impl Fn(&Stream) -> crate::error::Result<u32>) -> Route<i32> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = deferred::used(fd) else { return Route::Kernel };
     let Some(stream) = held.socket.stream() else { return Route::Kernel };
     what(stream).map(|count| i32::try_from(count).unwrap_or(i32::MAX)).into()
 }

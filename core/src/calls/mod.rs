@@ -5,8 +5,12 @@
 //! `errno` variable are the callers' business.
 #![forbid(unsafe_code)]
 
+pub mod adopt;
+mod deferred;
 pub mod descriptor;
 pub mod epoll;
+pub mod exit;
+mod inherited;
 pub mod io;
 pub mod option;
 pub mod poll;
@@ -48,12 +52,34 @@ impl<T> From<Result<T>> for Route<T> {
     }
 }
 
-/// The description of a number whose socket is not the kernel's for good; a number whose socket is leaves the table here.
+/// The description of a number whose socket is not the kernel's for good; a number whose socket is leaves the table here. One that was noted as
+/// somebody else's work enters it.
+#[inline]
 fn ours(fd: RawFd) -> Option<Held> {
-    let held = fd::get(fd)?;
+    let held = match fd::get(fd) {
+        Some(held) => held,
+        None if fd::is_found(fd) => adopt::adopted(fd)?,
+        None => return None,
+    };
     if held.socket.is_kernel() {
         fd::forget(fd);
         return None;
     }
     Some(held)
+}
+
+/// As [`fd::get`]; one that was noted as somebody else's work enters the table.
+#[inline(always)]
+fn known(fd: RawFd) -> Option<Held> {
+    match fd::get(fd) {
+        None if fd::is_found(fd) => ours(fd),
+        known => known,
+    }
+}
+
+/// The same as [`ours`], of a number that the process waits for connections on, if it listens.
+fn ours_awaited(fd: RawFd) -> Option<Held> {
+    let held = ours(fd)?;
+    adopt::awaited(fd, &held);
+    if held.socket.is_kernel() { ours(fd) } else { Some(held) }
 }

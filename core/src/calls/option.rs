@@ -8,11 +8,11 @@ use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
-use super::{Route, ours};
+use super::{Route, deferred, inherited, ours};
 use crate::{
     error::{Errno, Result},
     fd::Held,
-    socket::{Role, engine::Sizes, options::Options},
+    socket::{Role, Socket, engine::Sizes, options::Options},
     sys::sockopt,
 };
 
@@ -39,14 +39,20 @@ const BUFFER_LEAST: u32 = 256;
 
 /// getsockopt(2): the value, uncut. Whatever the kernel's socket knows itself is the kernel's to answer.
 pub fn getsockopt(fd: RawFd, level: i32, name: i32) -> Route<Value> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = ours(fd) else {
+        let lost = (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) && inherited::is_lost(fd);
+        return if lost { Route::ok(int(Errno::CONNRESET.raw_os_error())) } else { Route::Kernel };
+    };
     if level == SOL_RDMA {
         return rdma_value(&held, name).map(int).into();
+    }
+    if let (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, Some(seconds)) = (level, name, held.socket.options.defer_accept()) {
+        return Route::ok(int(seconds));
     }
     if let (libc::SOL_SOCKET, libc::SO_ACCEPTCONN, Some(listener)) = (level, name, held.socket.listener()) {
         return Route::ok(int(i32::from(!listener.is_closed())));
     }
-    let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    let Some(stream) = held.socket.stream().filter(|stream| !stream.is_moving()) else { return Route::Kernel };
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => stream.take_error().map(|error| int(error.map_or(0, Errno::raw_os_error))).into(),
         (libc::IPPROTO_TCP, libc::TCP_INFO) => info::tcp_info(fd, &held, stream).into(),
@@ -93,9 +99,14 @@ pub fn setsockopt<'a>(
         return Route::err(errno);
     }
     let Ok(value) = read(Options::length(level, name)) else { return Route::ok(()) };
-    held.socket.options.remember(level, name, value);
-    note(fd, &held, level, name, value);
+    taken(fd, &held.socket, level, name, value);
     Route::ok(())
+}
+
+/// The kernel has taken this setting.
+pub(super) fn taken(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) {
+    socket.options.remember(level, name, value);
+    note(fd, socket, level, name, value);
 }
 
 /// What the kernel's socket would take, which knows of no connection, and TCP does not in a socket that has one.
@@ -139,13 +150,13 @@ fn set_rdma(held: &Held, name: i32, value: &[u8]) -> Result<()> {
 }
 
 /// Notes what a fabric needs to know of an option that the kernel has taken.
-fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
-    let options = &held.socket.options;
+fn note(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) {
+    let options = &socket.options;
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
             let size = buffer(fd, name, value) & !1;
             options.set_sizes(|sizes| (sizes.receive_bytes, sizes.shm_receive_bytes) = (size, size));
-            if let Some(listener) = held.socket.listener() {
+            if let Some(listener) = socket.listener() {
                 listener.resize(options.sizes());
             }
         }
@@ -155,20 +166,32 @@ fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
         }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => options.set_receive_timeout(time(value)),
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => options.set_send_timeout(time(value)),
-        (libc::SOL_SOCKET, libc::SO_LINGER) => options.set_linger(linger(value)),
+        (libc::SOL_SOCKET, libc::SO_LINGER) => {
+            options.set_linger(linger(value));
+            if let Some(stream) = socket.stream() {
+                stream.set_resets(options.linger());
+            }
+        }
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE)
         | (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT) => {
-            set_patience(held, level, name, integer(value).unwrap_or(0))
+            set_patience(socket, level, name, integer(value).unwrap_or(0))
         }
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if held.socket.role() != Role::Stream => {
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if socket.role() != Role::Stream => {
             options.set_segment(integer(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(0));
+        }
+        // The client says nothing before the server has come: the kernel would keep them apart.
+        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) if deferred::is_wanted(socket) => {
+            let mut kept = [0; 4];
+            let kept = sockopt::get(fd, level, name, &mut kept).map_or(0, |_| i32::from_ne_bytes(kept));
+            options.set_defer_accept(kept);
+            let _ = sockopt::set(fd, level, name, &0_i32.to_ne_bytes());
         }
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
             // The kernel limits it to what its buffer may hold.
             let mut kept = [0; 4];
             let kept = sockopt::get(fd, level, name, &mut kept).map_or(1, |_| i32::from_ne_bytes(kept));
             options.set_receive_low(kept);
-            if let Some(stream) = held.socket.stream() {
+            if let Some(stream) = socket.stream() {
                 stream.set_receive_low(options.receive_low());
             }
         }
@@ -181,8 +204,8 @@ fn note(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
 }
 
 /// Notes for how long a peer may be silent.
-fn set_patience(held: &Held, level: i32, name: i32, value: i32) {
-    let options = &held.socket.options;
+fn set_patience(socket: &Socket, level: i32, name: i32, value: i32) {
+    let options = &socket.options;
     let number = u32::try_from(value).unwrap_or(0);
     options.set_patience(|of| match (level, name) {
         (libc::SOL_SOCKET, _) => of.on = value != 0,
@@ -191,7 +214,7 @@ fn set_patience(held: &Held, level: i32, name: i32, value: i32) {
         (_, libc::TCP_KEEPCNT) => of.count = number,
         _ => of.user = number,
     });
-    if let Some(stream) = held.socket.stream() {
+    if let Some(stream) = socket.stream() {
         stream.set_patience(options.patience());
     }
 }

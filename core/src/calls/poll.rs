@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
-use super::{Route, ours};
+use super::{Route, deferred, inherited};
 pub use crate::sys::ppoll::{PollFd, SignalMask};
 use crate::{
     error::Errno,
@@ -45,17 +45,23 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>, mask: Option<SignalMa
 pub(super) struct Polled {
     held: Option<Held>,
     set: Option<HeldSet>,
+    lost: i16,
 }
 
 impl Polled {
     pub(super) fn new(fd: RawFd) -> Self {
-        Polled { held: ours(fd), set: fd::get_set(fd) }
+        let held = deferred::used(fd);
+        if held.is_none() {
+            inherited::listens(fd);
+        }
+        let lost = if held.is_none() { inherited::events(fd) } else { 0 };
+        Polled { held, set: fd::get_set(fd), lost }
     }
 
     pub(super) fn entry(&self, fd: RawFd, events: i16) -> Entry<'_> {
         let socket = self.held.as_ref().map(|held| &held.socket);
         let set = self.set.as_ref().map(|held| &*held.set);
-        Entry { fd, events, revents: 0, socket, set }
+        Entry { fd, events, revents: 0, socket, set, lost: self.lost }
     }
 }
 
@@ -63,7 +69,7 @@ impl Polled {
 fn glance(fds: &mut [PollFd]) -> Option<usize> {
     let mut found = 0;
     for entry in fds {
-        let seen = ours(entry.fd)?.socket.look();
+        let seen = deferred::used(entry.fd)?.socket.look();
         if seen.kernel {
             return None;
         }

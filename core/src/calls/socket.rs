@@ -8,7 +8,7 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
-use super::{Route, ours};
+use super::{Route, deferred, inherited, ours, ours_awaited};
 use crate::{
     config,
     error::{Errno, Result},
@@ -25,7 +25,7 @@ use crate::{
         wait::{self, Interest},
     },
     stats::{self, Counter},
-    sys::{clock, descriptor, ppoll, signals, small_file},
+    sys::{clock, descriptor, owner::Process, ppoll, signals, small_file},
 };
 
 /// How long a client that called the r* functions waits for an answer over a fabric: it has asked for one, and the connection
@@ -67,12 +67,17 @@ fn make(domain: i32, kind: i32, protocol: i32, origin: Origin, allowed: impl Fn(
 }
 
 /// The kernel's socket under the program's number (DESIGN: D1).
-fn placeholder(domain: i32, flags: i32) -> Result<OwnedFd> {
+pub(super) fn placeholder(domain: i32, flags: i32) -> Result<OwnedFd> {
     let family = if domain == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    rustix::net::socket_with(family, SocketType::STREAM, socket_flags(flags), None)
+}
+
+/// SOCK_NONBLOCK and SOCK_CLOEXEC.
+fn socket_flags(flags: i32) -> SocketFlags {
     let mut with = SocketFlags::empty();
     with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
     with.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);
-    rustix::net::socket_with(family, SocketType::STREAM, with, None)
+    with
 }
 
 /// bind(2). The kernel binds; listen and connect ask it for the address.
@@ -96,7 +101,7 @@ fn is_of_family(addr: &[u8], domain: i32) -> bool {
 }
 
 fn kernel_name(fd: RawFd) -> Option<SocketAddr> {
-    rustix::net::getsockname(descriptor::borrow(fd)?).ok().and_then(address::from_kernel)
+    address::local(descriptor::borrow(fd)?)
 }
 
 /// listen(2).
@@ -106,7 +111,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
     let longest = longest_queue(backlog, somaxconn());
     match socket.role() {
         Role::Stream => return Route::err(Errno::INVAL),
-        Role::Kernel => return Route::Kernel,
+        Role::Kernel | Role::KernelListener | Role::Deferred => return Route::Kernel,
         Role::Listener => {
             if let Some(listener) = socket.listener() {
                 listener.set_backlog(longest);
@@ -119,6 +124,9 @@ pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
         Role::Fresh => {}
     }
     let Some(kernel) = descriptor::borrow(fd) else { return Route::Kernel };
+    if deferred::is_wanted(socket) {
+        return deferred::listen(socket, kernel, backlog);
+    }
     // A fabric comes first where it would not get the port once the kernel listens on it (iWARP).
     let first = with_port_shared(socket, kernel, || start_listener(socket, fd, longest));
     let listened = rustix::net::listen(kernel, backlog);
@@ -166,7 +174,7 @@ fn with_port_shared<T>(socket: &Socket, kernel: BorrowedFd<'_>, work: impl FnOnc
 }
 
 /// Starts to listen on the fabric. `None`: no fabric, or the socket has no port yet.
-fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listener>> {
+pub(super) fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listener>> {
     let addr = kernel_name(fd).filter(|addr| addr.port() != 0)?;
     let service = runtime::service()?;
     let sizes = socket.options.sizes();
@@ -176,7 +184,7 @@ fn start_listener(socket: &Socket, fd: RawFd, backlog: u32) -> Option<Arc<Listen
         socket.options.remember(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1_i32.to_ne_bytes());
     }
     let listener = Listener::new(&service, sizes, backlog);
-    let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog, endpoint: sizes.endpoint() };
+    let on = ListenOn { addr: address::for_fabric(addr), v6_only, backlog, only: None, endpoint: sizes.endpoint() };
     match service.run_in_background().and_then(|()| service.fabric().listen(&on, listener.token())) {
         Ok(listening) => {
             log_debug!("listening on {addr} over the fabrics");
@@ -208,7 +216,13 @@ fn somaxconn() -> u32 {
 
 /// accept4(2): `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC. Gives the new descriptor and the peer's address.
 pub fn accept(fd: RawFd, flags: i32) -> Route<(RawFd, SocketAddr)> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = ours_awaited(fd) else {
+        inherited::listens(fd);
+        return Route::Kernel;
+    };
+    if let (Role::KernelListener, Some(kernel)) = (held.socket.role(), descriptor::borrow(fd)) {
+        return deferred::accept(kernel, &held, flags).into();
+    }
     let Some(listener) = held.socket.listener() else { return Route::Kernel };
     if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return Route::err(Errno::INVAL);
@@ -279,15 +293,17 @@ fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -
             return Ok(None);
         }
     }
-    let mut with = SocketFlags::empty();
-    with.set(SocketFlags::CLOEXEC, flags & libc::SOCK_CLOEXEC != 0);
-    with.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);
-    match rustix::net::acceptfrom_with(kernel, with) {
-        Ok((accepted, peer)) => {
+    // Another process that has the listener may be faster, and this thread sleep in the kernel.
+    let entered = if held.is_nonblocking() { Some(None) } else { listener.enter_kernel() };
+    let Some(_entered) = entered else {
+        // Soon it is known what becomes of a peer that arrives over a fabric.
+        let _ = ppoll::ppoll(&mut [], Some(Duration::from_millis(1)), None);
+        return Ok(None);
+    };
+    match take_from_kernel(kernel, flags) {
+        Ok((number, peer)) => {
             stats::add(Counter::AcceptedKernel, 1);
-            let number = accepted.into_raw_fd();
             fd::forget(number);
-            let peer = peer.and_then(address::from_kernel).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
             Ok(Some((number, peer)))
         }
         Err(Errno::AGAIN) => Ok(None),
@@ -295,8 +311,15 @@ fn accept_kernel(fd: RawFd, held: &Held, listener: &Arc<Listener>, flags: i32) -
     }
 }
 
+/// Takes a connection from the kernel's queue.
+pub(super) fn take_from_kernel(kernel: BorrowedFd<'_>, flags: i32) -> Result<(RawFd, SocketAddr)> {
+    let (accepted, peer) = rustix::net::acceptfrom_with(kernel, socket_flags(flags))?;
+    let peer = peer.and_then(address::from_kernel).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+    Ok((accepted.into_raw_fd(), peer))
+}
+
 fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64>) -> Result<()> {
-    let waiter = wait::waiter();
+    let (process, waiter) = (Process::this(), wait::waiter());
     listener.sleepers().add(&waiter, Interest::READ | Interest::STATE);
     listener.attend(true);
     let queue = if listener.kernel_listens() { fd } else { -1 };
@@ -308,6 +331,10 @@ fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64
         // signal(7): with a time-out on the socket it is EINTR whatever the handler.
         if deadline.is_none() { signals::sleep(&mut set, time) } else { ppoll::ppoll(&mut set, time, None) }
     };
+    if process.has_forked() {
+        // By a signal handler, and this is the child.
+        return Err(Errno::INTR);
+    }
     listener.sleepers().remove(&waiter);
     if set.last().is_some_and(|peers| peers.revents != 0) {
         listener.take_peers();
@@ -324,14 +351,17 @@ pub(super) fn stop_listening(socket: &Socket, listener: &Listener) {
 
 /// connect(2), with the bytes of a `struct sockaddr`.
 pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = ours(fd) else {
+        // As if the connection stood: "EISCONN The socket is already connected."
+        return if inherited::is_lost(fd) { Route::err(Errno::ISCONN) } else { Route::Kernel };
+    };
     let Some(family) = addr.first_chunk() else { return Route::Kernel };
     if i32::from(u16::from_ne_bytes(*family)) == libc::AF_UNSPEC {
         dissolve(&held.socket);
         return Route::Kernel;
     }
     match held.socket.role() {
-        Role::Listener | Role::Kernel => return Route::Kernel,
+        Role::Listener | Role::Kernel | Role::KernelListener | Role::Deferred => return Route::Kernel,
         Role::Stream => return connect_again(fd, &held),
         Role::Fresh => {}
     }
@@ -351,7 +381,11 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
             // Another thread's connect was faster.
             None
         } else {
+            if deferred::is_wanted(&held.socket) {
+                return connect_later(fd, &held, &service, to);
+            }
             match start_connect(fd, &held, &service, to, peer) {
+                Err(ConnectFailure::Deferred) => return connect_later(fd, &held, &service, to),
                 Err(failure) => {
                     account::fallback(failure);
                     return leave_to_kernel(&held);
@@ -369,6 +403,18 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
         Some(_) if held.is_nonblocking() => Route::err(Errno::INPROGRESS),
         Some(stream) => finish_connect(fd, &held, &stream, peer),
     }
+}
+
+/// The kernel connects, and the connection moves when it is first used, if the server is for it.
+fn connect_later(fd: RawFd, held: &Held, service: &Arc<Service>, to: SocketAddr) -> Route<()> {
+    let begun = held.socket.stream();
+    if deferred::connect(fd, held, service, to, begun) {
+        return Route::Kernel;
+    }
+    if let Some(begun) = begun {
+        begun.not_started();
+    }
+    leave_to_kernel(held)
 }
 
 /// connect(2): "Some protocol sockets (e.g., TCP sockets …) may dissolve the association by connecting to an address with the
@@ -457,6 +503,8 @@ fn connect_again(fd: RawFd, held: &Held) -> Route<()> {
             // The first connect after a nonblocking one that has succeeded says so (connect(2) on Linux gives 0 once, then EISCONN).
             if stream.first_report() { Route::ok(()) } else { Route::err(Errno::ISCONN) }
         }
+        // The kernel's socket connects, or has.
+        Phase::Connecting if stream.is_moving() => Route::Kernel,
         Phase::Connecting if held.is_nonblocking() => Route::err(Errno::ALREADY),
         Phase::Connecting => {
             let peer = stream.addresses().ok().and_then(|(_, peer)| peer);
@@ -474,7 +522,7 @@ fn connect_again(fd: RawFd, held: &Held) -> Route<()> {
 
 /// shutdown(2).
 pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+    let Some(held) = deferred::used(fd) else { return Route::Kernel };
     if !matches!(held.socket.role(), Role::Listener | Role::Stream) {
         return Route::Kernel;
     }
@@ -492,6 +540,10 @@ pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
         return if listener.kernel_listens() { Route::Kernel } else { Route::ok(()) };
     }
     let Some(stream) = held.socket.stream() else { return Route::Kernel };
+    if stream.is_moving() {
+        // The peer waits for an end on the way that the connection takes.
+        let _ = stream.wait_connected(Blocking::Until(None));
+    }
     if stream.phase() == Phase::Connecting {
         // As TCP: whatever half it was, there will be no connection.
         dissolve(&held.socket);
@@ -503,8 +555,12 @@ pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
     }
 }
 
-fn name(fd: RawFd, pick: impl Fn(&Stream, Option<SocketAddr>, Option<SocketAddr>) -> Option<SocketAddr>) -> Route<SocketAddr> {
-    let Some(held) = ours(fd) else { return Route::Kernel };
+fn name(
+    fd: RawFd,
+    missing: impl Fn(RawFd) -> Route<SocketAddr>,
+    pick: impl Fn(&Stream, Option<SocketAddr>, Option<SocketAddr>) -> Option<SocketAddr>,
+) -> Route<SocketAddr> {
+    let Some(held) = ours(fd) else { return missing(fd) };
     let Some(stream) = held.socket.stream() else { return Route::Kernel };
     if stream.phase() == Phase::Connecting {
         return Route::Kernel;
@@ -519,13 +575,13 @@ fn name(fd: RawFd, pick: impl Fn(&Stream, Option<SocketAddr>, Option<SocketAddr>
 
 /// getsockname(2), as it goes into a `struct sockaddr` of the socket's family.
 pub fn getsockname(fd: RawFd) -> Route<SocketAddr> {
-    name(fd, |_, local, _| local)
+    name(fd, |_| Route::Kernel, |_, local, _| local)
 }
 
 /// getpeername(2).
 pub fn getpeername(fd: RawFd) -> Route<SocketAddr> {
     // A connection that is over has no peer: the kernel says ENOTCONN.
-    name(fd, |stream, _, peer| peer.filter(|_| !stream.is_over()))
+    name(fd, inherited::peer, |stream, _, peer| peer.filter(|_| !stream.is_over()))
 }
 
 #[cfg(test)]

@@ -8,11 +8,10 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, io};
+use super::{Route, deferred, inherited, io, known};
 use crate::{
     error::{Errno, Result},
-    fd,
-    socket::stream::Stream,
+    socket::{Role, stream::Stream},
     sys::{
         descriptor,
         ppoll::{PollFd, ppoll},
@@ -112,7 +111,7 @@ impl Pipe {
 /// Moves up to `wanted` bytes from a stream to a pipe. As for recv(2), what is there is enough; a full pipe ends it, too.
 pub fn to_pipe(from: RawFd, to: Pipe, wanted: usize) -> Route<usize> {
     if !is_stream(from) {
-        return Route::Kernel;
+        return inherited::transfer(from);
     }
     let mut buffer = Vec::new();
     let mut moved = 0;
@@ -144,7 +143,7 @@ pub fn to_pipe(from: RawFd, to: Pipe, wanted: usize) -> Route<usize> {
 
 /// Moves up to `wanted` bytes from a pipe to a stream. What the stream does not take stays in the pipe.
 pub fn from_pipe(from: Pipe, to: RawFd, wanted: usize) -> Route<usize> {
-    let Some(held) = fd::get(to) else { return Route::Kernel };
+    let Some(held) = deferred::used(to) else { return inherited::transfer(to) };
     let Some(stream) = held.socket.live_stream() else { return Route::Kernel };
     let mut buffer = Vec::new();
     let mut moved = 0;
@@ -199,5 +198,6 @@ fn send_all(to: RawFd, stream: &Stream, mut bytes: &[u8]) -> Result<()> {
 }
 
 fn is_stream(number: RawFd) -> bool {
-    fd::get(number).is_some_and(|held| held.socket.live_stream().is_some())
+    // One that may become a stream is not used yet.
+    known(number).is_some_and(|held| held.socket.live_stream().is_some() || held.socket.role() == Role::Deferred)
 }

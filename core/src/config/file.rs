@@ -4,7 +4,7 @@ use std::{os::unix::ffi::OsStrExt, path::Path};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::error::{Errno, Result};
+use crate::error::{Errno, Result, Text};
 
 /// What a bounded read found.
 pub(super) enum Content {
@@ -39,6 +39,29 @@ pub(super) fn read(path: &Path, bound: usize) -> Result<Content> {
     let cut = filled > bound;
     bytes.truncate(filled.min(bound));
     Ok(if cut { Content::Cut(bytes) } else { Content::Whole(bytes) })
+}
+
+/// The content of a file of lines, of which no more than `bound` bytes are read. `None`: there is none, or it cannot be read, and is ignored.
+pub(super) fn text(path: &Path, bound: usize, warn: &mut dyn FnMut(String)) -> Option<Vec<u8>> {
+    match read(path, bound) {
+        Ok(Content::Missing) => None,
+        Ok(Content::Whole(text)) => Some(text),
+        Ok(Content::Cut(text)) => {
+            warn(format!("{}: only the first {bound} bytes are read", path.display()));
+            Some(text)
+        }
+        Err(error) => {
+            warn(format!("{}: cannot be read ({}); it is ignored", path.display(), Text(error)));
+            None
+        }
+    }
+}
+
+/// The lines that say something, without their comments and the blanks around, and their numbers.
+pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let content = |raw: &'_ [u8]| raw.iter().position(|byte| *byte == b'#').unwrap_or(raw.len());
+    let all = text.split(|byte| *byte == b'\n').enumerate();
+    all.map(move |(index, raw)| (index + 1, raw.get(..content(raw)).unwrap_or_default().trim_ascii())).filter(|(_, line)| !line.is_empty())
 }
 
 /// Foreign bytes for a warning: printable, at most 40 characters.

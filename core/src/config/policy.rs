@@ -1,8 +1,8 @@
 //! `preload_config`: which sockets of which programs are taken over (PROTOCOL.md 4).
 
-use std::{path::Path, sync::OnceLock};
+use std::path::Path;
 
-use crate::error::Text;
+use crate::sys::once::Once;
 
 use super::{
     directory,
@@ -46,30 +46,14 @@ impl PreloadConfig {
     /// Reads the file in `dir`. Missing or unreadable (a warning): everything is allowed.
     pub fn load(dir: &Path, warn: &mut dyn FnMut(String)) -> Self {
         let path = dir.join("preload_config");
-        let text = match file::read(&path, LONGEST_FILE) {
-            Ok(Content::Missing) => return PreloadConfig::default(),
-            Ok(Content::Whole(text)) => text,
-            Ok(Content::Cut(text)) => {
-                warn(format!("{}: only the first {LONGEST_FILE} bytes are read", path.display()));
-                text
-            }
-            Err(error) => {
-                warn(format!("{}: cannot be read ({}); it is ignored", path.display(), Text(error)));
-                return PreloadConfig::default();
-            }
-        };
+        let Some(text) = file::text(&path, LONGEST_FILE, warn) else { return PreloadConfig::default() };
         PreloadConfig::parse(&text, &path.display().to_string(), warn)
     }
 
     /// Takes the lines of `text`; `name` is the file's, for warnings. Bad lines are skipped with a warning.
     pub fn parse(text: &[u8], name: &str, warn: &mut dyn FnMut(String)) -> Self {
         let (mut lines, mut restricts) = (Vec::new(), false);
-        for (index, raw) in text.split(|byte| *byte == b'\n').enumerate() {
-            let content = raw.split(|byte| *byte == b'#').next().unwrap_or_default().trim_ascii();
-            if content.is_empty() {
-                continue;
-            }
-            let number = index + 1;
+        for (number, content) in file::lines(text) {
             restricts = true;
             match Line::parse(content) {
                 Ok(_) if lines.len() >= MOST_LINES => {
@@ -122,12 +106,15 @@ impl Line {
 
     fn matches(&self, program: &str, domain: i32, socktype: i32, protocol: i32) -> bool {
         let same = |wanted: Option<i32>, given: i32| wanted.is_none_or(|wanted| wanted == given);
-        let named = self.program.as_deref().is_none_or(|wanted| {
-            // A name that the kernel has cut can only be compared as far as it goes.
-            program.starts_with(wanted) || (program.len() >= LONGEST_NAME && wanted.starts_with(program))
-        });
+        let named = self.program.as_deref().is_none_or(|wanted| is_named(wanted, program));
         named && same(self.domain, domain) && same(self.socktype, socktype) && same(self.protocol, protocol)
     }
+}
+
+/// Whether the short name of a program begins with what a line says.
+pub(super) fn is_named(wanted: &str, program: &str) -> bool {
+    // A name that the kernel has cut can only be compared as far as it goes.
+    program.starts_with(wanted) || (program.len() >= LONGEST_NAME && wanted.starts_with(program))
 }
 
 /// `Some(None)` for the wildcard, `Some(value)` for a known word in any case, with or without a prefix.
@@ -142,13 +129,13 @@ fn word(text: &str, prefixes: &[&str], known: &[(&str, i32)]) -> Option<Option<i
 
 /// The policy of this process. The first call reads the file.
 pub fn preload() -> &'static PreloadConfig {
-    static CONFIG: OnceLock<PreloadConfig> = OnceLock::new();
+    static CONFIG: Once<PreloadConfig> = Once::new();
     CONFIG.get_or_init(|| PreloadConfig::load(&directory(), &mut warn))
 }
 
 /// Short name of this program (`/proc/self/comm`), read at the first call; empty where /proc is missing.
 pub fn program() -> &'static str {
-    static NAME: OnceLock<String> = OnceLock::new();
+    static NAME: Once<String> = Once::new();
     NAME.get_or_init(|| match file::read(Path::new("/proc/self/comm"), LONGEST_NAME + 1) {
         Ok(Content::Whole(name) | Content::Cut(name)) => String::from_utf8_lossy(name.trim_ascii_end()).into_owned(),
         Ok(Content::Missing) | Err(_) => String::new(),

@@ -1,17 +1,21 @@
 use super::*;
 
 /// A directory of its own for a test, removed afterwards.
-struct Dir(PathBuf);
+pub(super) struct Dir(PathBuf);
 
 impl Dir {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("rsocket-config-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
         Dir(dir)
     }
 
-    fn put(&self, name: &str, content: impl AsRef<[u8]>) {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn put(&self, name: &str, content: impl AsRef<[u8]>) {
         std::fs::write(self.0.join(name), content).unwrap();
     }
 

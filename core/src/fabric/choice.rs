@@ -11,7 +11,8 @@ use std::{
 };
 
 use super::{
-    ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, ListenOn, Listening, Started, Token, shm::Shm, verbs::Verbs,
+    ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, FabricKind, ListenOn, Listening, Started, Token, shm::Shm,
+    verbs::Verbs,
 };
 use crate::{
     config::FabricChoice,
@@ -19,6 +20,7 @@ use crate::{
     log_info,
     sys::{
         clock::{self, Nanos},
+        descriptor::OwnFd,
         inside,
     },
 };
@@ -102,7 +104,7 @@ impl Fabric for Fabrics {
         let first = if self.verbs_first { self.connect_verbs(to, token) } else { self.connect_shm(to, token) };
         match first {
             Ok(started) => Ok(started),
-            Err(failure @ ConnectFailure::Limit(_)) => Err(failure),
+            Err(failure @ (ConnectFailure::Limit(_) | ConnectFailure::Deferred)) => Err(failure),
             Err(failure) if self.verbs_first => self.connect_shm(to, token).map_err(|_| failure),
             Err(failure) if self.verbs.is_none() => Err(failure),
             Err(_) => self.connect_verbs(to, token),
@@ -116,8 +118,9 @@ impl Fabric for Fabrics {
     }
 
     fn listen(&self, on: &ListenOn, token: Token) -> Result<Box<dyn Listening>> {
-        let shm = self.shm.as_ref().map(|shm| shm.listen(on, token));
-        let verbs = self.verbs().map(|verbs| verbs.listen(on, token));
+        let wanted = |kind| on.only.is_none_or(|only| only == kind);
+        let shm = self.shm.as_ref().filter(|_| wanted(FabricKind::Shm)).map(|shm| shm.listen(on, token));
+        let verbs = wanted(FabricKind::Verbs).then(|| self.verbs()).flatten().map(|verbs| verbs.listen(on, token));
         let mut error = Errno::NODEV;
         let mut parts = Vec::new();
         for (listened, name) in [(shm, "shared memory"), (verbs, "RDMA")] {
@@ -131,6 +134,24 @@ impl Fabric for Fabrics {
             }
         }
         if parts.is_empty() { Err(error) } else { Ok(Box::new(Listeners { addr: on.addr, parts })) }
+    }
+
+    fn mark(&self, on: &ListenOn) -> Option<OwnFd> {
+        self.shm.as_ref()?.mark(on)
+    }
+
+    fn is_marked(&self, peer: SocketAddr) -> bool {
+        self.shm.as_ref().is_some_and(|shm| shm.is_marked(peer))
+    }
+
+    fn decline(&self, peer: SocketAddr) {
+        if let Some(shm) = &self.shm {
+            shm.decline(peer);
+        }
+    }
+
+    fn reaches_others(&self) -> bool {
+        self.verbs().is_some()
     }
 
     fn event_fds(&self) -> EventFds {
@@ -174,6 +195,10 @@ impl Listening for Listeners {
     // Shared memory alone has one, and is alone in that.
     fn peers_fd(&self) -> Option<RawFd> {
         self.parts.iter().find_map(|part| part.peers_fd())
+    }
+
+    fn pause(&self) {
+        self.parts.iter().for_each(|part| part.pause());
     }
 
     fn attend(&self, attended: bool) {
@@ -246,7 +271,7 @@ mod tests {
     }
 
     fn listen_on(addr: SocketAddr) -> ListenOn {
-        ListenOn { addr, v6_only: false, backlog: 1, endpoint: CONFIG }
+        ListenOn { addr, v6_only: false, backlog: 1, only: None, endpoint: CONFIG }
     }
 
     #[test]

@@ -50,6 +50,14 @@ macro_rules! forward {
             self.inner.is_waiting()
         }
 
+        fn peer_has_closed(&self) -> bool {
+            self.inner.peer_has_closed()
+        }
+
+        fn has_delivered(&self) -> bool {
+            self.inner.has_delivered()
+        }
+
         fn waits_beside_peer(&self) -> Option<bool> {
             self.inner.waits_beside_peer()
         }
@@ -81,6 +89,10 @@ macro_rules! forward {
 
         fn disconnect(&mut self) {
             self.inner.disconnect();
+        }
+
+        fn reset(&mut self) {
+            self.inner.reset();
         }
     };
 }

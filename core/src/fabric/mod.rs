@@ -7,7 +7,11 @@
 //! Who may call: connection management ([`Fabric::events`], dropping an endpoint) belongs to the service thread; an
 //! endpoint lives behind the engine lock of its socket (DESIGN: lock 4), and nothing here blocks.
 
-use core::{fmt, net::SocketAddr, sync::atomic::AtomicU32};
+use core::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::atomic::AtomicU32,
+};
 use std::{os::fd::RawFd, sync::Arc};
 
 pub mod choice;
@@ -28,7 +32,10 @@ use smallvec::SmallVec;
 use crate::{
     error::{Errno, Result, Text},
     log::warn_once,
-    sys::clock::Nanos,
+    sys::{
+        clock::Nanos,
+        descriptor::{self, OwnFd},
+    },
     work::{Completion, ExposedMemory, MessageMode, Payload, WorkRequest},
 };
 
@@ -121,6 +128,22 @@ pub trait Endpoint: Send {
 
     /// Starts the orderly end: the peer gets a disconnected event after what was posted before. No error if it is over already.
     fn disconnect(&mut self);
+
+    /// As [`Endpoint::disconnect`], in disorder, where a fabric tells its peers the difference.
+    fn reset(&mut self) {
+        self.disconnect();
+    }
+
+    /// Whether a peer that is gone without a word is one that has closed: all that it had sent has come, as where the kernel closes the
+    /// sockets of a process.
+    fn peer_has_closed(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing that was posted needs this end any more, but for a message or two that the end of the connection stands for.
+    fn has_delivered(&self) -> bool {
+        false
+    }
 
     /// Posts work requests in order, all or none: on an error the connection is to be given up.
     /// The caller never has more outstanding than `limits().send_queue`.
@@ -216,6 +239,9 @@ pub trait Listening: Send + Sync {
         None
     }
 
+    /// It will be dropped soon: nobody new comes. Neither waits nor allocates.
+    fn pause(&self) {}
+
     /// From now on (or no longer) a thread waits on [`Listening::peers_fd`] itself: no event of the fabric's is needed, which would wake
     /// the service thread too.
     fn attend(&self, _attended: bool) {}
@@ -241,6 +267,22 @@ pub struct Kernel {
     pub fd: RawFd,
     /// Whether it is of the family AF_INET6.
     pub is_ipv6: bool,
+}
+
+impl Kernel {
+    /// Binds it to a port of the kernel's choice. Not to an address: that would show (ipv6(7), IPV6_V6ONLY), and stay if the kernel has to
+    /// connect after all.
+    pub fn reserve(self) -> Option<u16> {
+        let socket = descriptor::borrow(self.fd)?;
+        rustix::net::bind(socket, &SocketAddr::new(any(self.is_ipv6), 0)).ok()?;
+        let port = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?.port();
+        (port != 0).then_some(port)
+    }
+}
+
+/// The wildcard address of a family.
+pub fn any(is_ipv6: bool) -> IpAddr {
+    if is_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) }
 }
 
 /// What to connect.
@@ -276,6 +318,8 @@ pub struct ListenOn {
     pub v6_only: bool,
     /// Longest queue of requests that the fabric holds back.
     pub backlog: u32,
+    /// The fabric to listen on; `None`: all of them.
+    pub only: Option<FabricKind>,
     /// The memory and queues that each incoming connection is made with.
     pub endpoint: EndpointConfig,
 }
@@ -293,6 +337,10 @@ pub enum ConnectFailure {
     TimedOut,
     /// The peer's host did not answer a short while ago, and was not asked.
     Silent,
+    /// The listener takes connections over TCP, which move when they are first used: see [`Fabric::mark`].
+    Deferred,
+    /// The peer uses TCP, though the connection was free to move.
+    Plain,
     /// A local limit: locked memory, queue pairs, descriptors, permission. The errno that said so.
     Limit(crate::error::Errno),
     /// Anything else.
@@ -307,6 +355,8 @@ impl fmt::Display for ConnectFailure {
             ConnectFailure::Refused => f.write_str("refused over RDMA"),
             ConnectFailure::Silent => f.write_str("the host has not answered over RDMA before"),
             ConnectFailure::TimedOut => f.write_str("no answer over RDMA"),
+            ConnectFailure::Deferred => f.write_str("the listener takes TCP alone, at first"),
+            ConnectFailure::Plain => f.write_str("the peer uses TCP"),
             ConnectFailure::Limit(errno) => write!(f, "a limit of this host: {}", Text(*errno)),
             ConnectFailure::Other(errno) => write!(f, "{}", Text(*errno)),
         }
@@ -330,6 +380,11 @@ pub enum Event {
         endpoint: Box<dyn Endpoint>,
         /// The peer's private data: hostile, may be longer than what was sent (padded with zeros), shorter or empty.
         private_data: Vec<u8>,
+    },
+    /// A peer has found the listener, and says that it stays with TCP.
+    Declined {
+        /// The listener's token.
+        listener: Token,
     },
     /// Data can flow.
     Established {
@@ -358,6 +413,7 @@ impl Event {
         match self {
             Event::Ready { .. } => "ready",
             Event::Incoming { .. } => "incoming",
+            Event::Declined { .. } => "declined",
             Event::Established { .. } => "established",
             Event::Failed { .. } => "failed",
             Event::Disconnected { .. } => "disconnected",
@@ -402,6 +458,25 @@ pub trait Fabric: Send + Sync {
     /// been handled.
     fn next_preparation(&self, _now: Nanos) -> Option<Nanos> {
         None
+    }
+
+    /// Says to peers of this host, as long as the result lives, here or in a child of the program, that who connects to this address by TCP
+    /// is worth to wait for: the connection moves when it is first used. `None` where nobody can be told.
+    fn mark(&self, _on: &ListenOn) -> Option<OwnFd> {
+        None
+    }
+
+    /// Whether an address of this host is [marked](Fabric::mark).
+    fn is_marked(&self, _peer: SocketAddr) -> bool {
+        false
+    }
+
+    /// Tells a listener on this host that nobody will connect: [`Event::Declined`].
+    fn decline(&self, _peer: SocketAddr) {}
+
+    /// Whether peers on other hosts can be reached.
+    fn reaches_others(&self) -> bool {
+        true
     }
 
     /// One step of what can wait until there is nothing else to do: making ready for connections to come, clearing away what is

@@ -63,6 +63,11 @@ impl Endpoint for Traced {
         self.inner.disconnect();
     }
 
+    fn reset(&mut self) {
+        log_debug!("{:?} reset", self.token);
+        self.inner.reset();
+    }
+
     fn post_sends(&mut self, work: &[WorkRequest]) -> Result<()> {
         let result = self.inner.post_sends(work);
         for request in work {

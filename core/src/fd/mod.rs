@@ -4,7 +4,9 @@
 //! removing take a lock, inside the slab.
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub mod inherited;
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::{os::fd::RawFd, sync::Arc};
 
 use crate::{
@@ -34,14 +36,19 @@ pub struct SetDescription {
 /// Set in the slots of epoll sets, whose descriptions are a table of their own.
 const SET: u32 = 1 << 31;
 
+/// In the slots of sockets that others have made and that nobody has called yet: of no description, and of no set.
+const FOUND: u32 = SET;
+
 /// 0: not ours. Else the description's index plus 1.
 static SLOTS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 /// No number from here on was ever ours.
 static END: AtomicU32 = AtomicU32::new(0);
 /// Numbers that were closed where that could not be done: entry and number. 0: nothing.
 static LEFT: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
-/// There may be some.
-static ANY_LEFT: AtomicBool = AtomicBool::new(false);
+/// What calls have to look at when they end: there is something in [`LEFT`], and the process ends.
+static LATER: AtomicU8 = AtomicU8::new(0);
+const ANY_LEFT: u8 = 1;
+const PROCESS_ENDS: u8 = 2;
 static DESCRIPTIONS: Slab<Description> = Slab::new();
 static SETS: Slab<SetDescription> = Slab::new();
 
@@ -93,6 +100,40 @@ pub fn open(fd: RawFd, socket: Socket, nonblocking: bool) -> bool {
     true
 }
 
+/// Notes that a number has a socket that others have made, which may be [adopted](adopt).
+pub fn find(fd: RawFd) {
+    if let Some(slot) = slot(fd)
+        && slot.compare_exchange(0, FOUND, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    {
+        END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    }
+}
+
+/// Whether that is noted of the number.
+pub fn is_found(fd: RawFd) -> bool {
+    slot(fd).is_some_and(|slot| slot.load(Ordering::Relaxed) == FOUND)
+}
+
+/// It is none to adopt: the number is the kernel's.
+pub fn lose(fd: RawFd) {
+    if let Some(slot) = slot(fd) {
+        let _ = slot.compare_exchange(FOUND, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Gives a description to a number that was [found](find): this one, unless another thread was faster.
+pub fn adopt(fd: RawFd, socket: Socket, nonblocking: bool) -> Option<Held> {
+    let slot = slot(fd)?;
+    let description = Description { socket, nonblocking: AtomicBool::new(nonblocking), numbers: AtomicU32::new(1) };
+    let index = DESCRIPTIONS.insert(description).ok()?;
+    if slot.compare_exchange(FOUND, index + 1, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        && let Some(unused) = DESCRIPTIONS.pin(index, || true)
+    {
+        DESCRIPTIONS.retire(&unused);
+    }
+    get(fd)
+}
+
 /// Gives a number to a new epoll set. False: too many; the set is the kernel's.
 pub fn open_set(fd: RawFd, set: Arc<Set>) -> bool {
     forget(fd);
@@ -141,6 +182,15 @@ fn share_set(held: &HeldSet, fd: RawFd) {
     enter(fd, slot, SET | (held.index() + 1));
 }
 
+/// Each number that has a description.
+pub fn each(mut see: impl FnMut(RawFd, &Held)) {
+    for number in 0..END.load(Ordering::Relaxed) as RawFd {
+        if let Some(held) = get(number) {
+            see(number, &held);
+        }
+    }
+}
+
 /// Takes a number out of the table. With the last one the description is retired and returned. (A set ends with its last number and
 /// the last wait in it.)
 pub fn remove(fd: RawFd) -> Option<Held> {
@@ -153,20 +203,34 @@ pub fn leave(fd: RawFd) {
     let Some(slot) = slot(fd) else { return };
     let entry = u64::from(slot.swap(0, Ordering::AcqRel)) << 32 | u64::from(fd as u32);
     if LEFT.iter().any(|place| place.compare_exchange(0, entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()) {
-        ANY_LEFT.store(true, Ordering::Release);
+        LATER.fetch_or(ANY_LEFT, Ordering::Release);
     }
 }
 
 /// Whether there is something for [`finish_left`].
 #[inline(always)]
 pub fn is_any_left() -> bool {
-    ANY_LEFT.load(Ordering::Relaxed)
+    LATER.load(Ordering::Relaxed) != 0
+}
+
+/// Whoever calls from now on is to look whether the process [ends](crate::calls::exit).
+pub fn look_at_end(ends: bool) {
+    if ends {
+        LATER.fetch_or(PROCESS_ENDS, Ordering::AcqRel);
+    } else {
+        LATER.fetch_and(!PROCESS_ENDS, Ordering::AcqRel);
+    }
+}
+
+/// [`is_any_left`] says so, until it is seen to.
+pub fn leave_something() {
+    LATER.fetch_or(ANY_LEFT, Ordering::Release);
 }
 
 /// Closes what was [left](leave).
 #[cold]
 pub fn finish_left() {
-    ANY_LEFT.store(false, Ordering::Release);
+    LATER.fetch_and(!ANY_LEFT, Ordering::AcqRel);
     for place in &LEFT {
         let entry = place.swap(0, Ordering::AcqRel);
         if let Some(last) = give_up((entry >> 32) as u32, entry as u32 as RawFd) {
@@ -180,7 +244,11 @@ fn give_up(entry: u32, fd: RawFd) -> Option<Held> {
     if let Some(index) = set_index(entry) {
         let held = SETS.pin(index, || true)?;
         if held.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            SETS.retire(&held);
+            if held.set.is_inherited() {
+                held.set.let_go();
+            } else {
+                SETS.retire(&held);
+            }
         }
         return None;
     }
@@ -202,15 +270,11 @@ pub fn forget(fd: RawFd) {
     }
 }
 
-/// Empties the table without closing anything: in a forked child the sockets are the parent's. Its epoll sets stay known: the kernel may
-/// report there what is meant for the parent.
-pub fn forget_all() {
-    for slot in SLOTS.iter().take(END.load(Ordering::Relaxed) as usize) {
-        let entry = slot.load(Ordering::Relaxed);
-        match set_index(entry) {
-            Some(index) => SETS.pin(index, || true).iter().for_each(|held| held.set.inherit()),
-            None if entry != 0 => slot.store(0, Ordering::Relaxed),
-            None => {}
+/// The description has these numbers, too, of those that were [found](find).
+pub fn share_found(held: &Held, same: impl Fn(RawFd) -> bool) {
+    for number in 0..END.load(Ordering::Relaxed) as RawFd {
+        if is_found(number) && same(number) {
+            share(held, number);
         }
     }
 }

@@ -5,13 +5,14 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 use rustix::{
     event::{PollFd, PollFlags},
+    fd::AsRawFd,
     fs::{Mode, OFlags},
 };
 
 use super::line::Line;
 use crate::{
     error::{Errno, Result},
-    sys::own::OwnFd,
+    sys::own::{self, OwnFd},
 };
 
 /// Never higher: the kernel's table of a process grows with its highest descriptor.
@@ -32,6 +33,11 @@ impl Output {
         let file = if stderr { own_stderr()? } else { append_to(&expanded(name))? };
         let identity = identity(&file)?;
         Ok(Output { file, identity, stderr })
+    }
+
+    /// Forked children write there, too.
+    pub(super) fn keep_in_children(&self) {
+        own::keep_in_children(self.file.as_raw_fd());
     }
 
     pub(crate) fn is_stderr(&self) -> bool {
@@ -115,8 +121,6 @@ fn expanded(name: &OsStr) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fd::AsRawFd;
-
     use super::*;
 
     #[test]

@@ -21,6 +21,7 @@ use crate::{
     stats::{self, Counter},
     sys::{
         clock::{self, Nanos},
+        owner::Process,
         ppoll::{PollFd, SignalMask, ppoll},
     },
 };
@@ -37,6 +38,8 @@ pub struct Entry<'a> {
     pub socket: Option<&'a Socket>,
     /// The epoll set of that number, which the kernel shows as it is once that was brought up to date.
     pub set: Option<&'a Set>,
+    /// It stands for a connection that is lost, and has these events: 0 if not.
+    pub lost: i16,
 }
 
 /// Sets up to this size need no allocation.
@@ -52,14 +55,19 @@ pub fn wait(entries: &mut [Entry<'_>], timeout: Option<Duration>, mask: Option<S
         return Ok(found);
     }
     let deadline = clock::deadline(clock::now(), timeout);
-    if spin(entries) {
+    let process = Process::this();
+    let spun = spin(entries);
+    if process.has_forked() {
+        return Err(Errno::INTR);
+    }
+    if spun {
         return look(entries, mask);
     }
     let waiter = wait::waiter();
     let sockets = entries.iter().filter_map(|entry| entry.socket).collect();
     let sets: SmallVec<[&Set; 2]> = entries.iter().filter_map(|entry| entry.set).collect();
     sets.iter().for_each(|set| set.watch(true));
-    let registered = Registered { waiter: &waiter, sockets, sets };
+    let registered = Registered { process: Process::this(), waiter: &waiter, sockets, sets };
     for entry in entries.iter() {
         if let Some(socket) = entry.socket {
             socket.add_sleeper(&waiter, interest(entry.events));
@@ -73,6 +81,7 @@ pub fn wait(entries: &mut [Entry<'_>], timeout: Option<Duration>, mask: Option<S
 
 /// Takes the poller off again, whatever ends the wait.
 struct Registered<'a> {
+    process: Process,
     waiter: &'a Borrowed,
     sockets: SmallVec<[&'a Socket; FEW]>,
     sets: SmallVec<[&'a Set; 2]>,
@@ -80,6 +89,9 @@ struct Registered<'a> {
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
+        if self.process.has_forked() {
+            return;
+        }
         for socket in &self.sockets {
             socket.remove_sleeper(self.waiter);
         }
@@ -101,7 +113,11 @@ fn interest(events: i16) -> Interest {
 fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Nanos>, mask: Option<SignalMask>) -> Result<usize> {
     let mut set: SmallVec<[PollFd; 2 * FEW]> = SmallVec::new();
     let mut owners: SmallVec<[Option<&Socket>; 2 * FEW]> = SmallVec::new();
+    let process = Process::this();
     loop {
+        if process.has_forked() {
+            return Err(Errno::INTR);
+        }
         set.clear();
         owners.clear();
         set.push(PollFd { fd: waiter.event_fd(), events: POLLIN, revents: 0 });
@@ -137,6 +153,9 @@ fn sleep_until(entries: &mut [Entry<'_>], waiter: &Borrowed, deadline: Option<Na
                 left = Some(left.map_or(most, |left| left.min(most)));
             }
             ppoll(&mut set, waiter.sleep_time(left), mask)?;
+            if process.has_forked() {
+                continue;
+            }
             for (slept, owner) in set.iter().zip(&owners) {
                 if let (true, Some(socket)) = (slept.revents != 0, owner) {
                     socket.look_after_sleep(waiter);
@@ -159,11 +178,14 @@ fn spin(entries: &[Entry<'_>]) -> bool {
     let until = clock::now().saturating_add(u64::try_from(turns.time.as_nanos()).unwrap_or(0));
     let ready = |entry: &Entry<'_>| entry.socket.is_some_and(|socket| socket.look().events & (entry.events | ALWAYS) != 0);
     let mut found = false;
-    while !found && clock::now() < until {
+    let process = Process::this();
+    while !found && clock::now() < until && !process.has_forked() {
         turns.pause();
         found = entries.iter().any(ready);
     }
-    stream.spin().spun(found);
+    if !process.has_forked() {
+        stream.spin().spun(found);
+    }
     found
 }
 
@@ -177,6 +199,11 @@ fn look(entries: &mut [Entry<'_>], mask: Option<SignalMask>) -> Result<usize> {
             set.refresh();
         }
         let ask = match entry.socket {
+            None if entry.lost != 0 => {
+                entry.revents = entry.lost & (entry.events | ALWAYS);
+                found += 1;
+                false
+            }
             None => entry.fd >= 0,
             Some(socket) => {
                 let seen = socket.look();

@@ -4,14 +4,15 @@
 //! It owns the registry of connections by [`Token`]. Locks: the registry and the list of those in care are leaf locks, held
 //! only to copy entries in and out; a handler runs without any of them.
 
+mod forks;
+
+pub use forks::{forks, inherit, note_fork, tell_parent};
+
 use core::{
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     time::Duration,
 };
-use std::{
-    collections::HashMap,
-    sync::{Arc, Condvar},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use rustix::fd::{AsRawFd, RawFd};
 
@@ -26,7 +27,7 @@ use crate::{
         lock::Leaf,
         own,
         ppoll::{PollFd, ppoll},
-        signals,
+        signals, threads,
     },
 };
 
@@ -36,6 +37,9 @@ const EVENTS_A_TURN: usize = 64;
 const WATCHED: usize = 128;
 /// How often those in care that are not watched are looked at, in nanoseconds.
 const CARE_INTERVAL: Nanos = 20_000_000;
+
+/// How often the service looks at what is left at the end of the process, in nanoseconds.
+const END_INTERVAL: Nanos = 1_000_000;
 
 /// How long nothing must have happened before the fabric prepares for what may come. Its steps take some 100 us each, on soft-RoCE
 /// within the kernel, where they keep the peer's answer waiting: the events of a connection that is being made follow each other
@@ -52,6 +56,18 @@ pub enum Care {
     Forget,
 }
 
+/// How far something is at the end of the process. Of several the greatest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Ending {
+    /// Nothing that was sent is on its way any more.
+    Over = 1,
+    /// It is in use, perhaps by the call that the signal handler has interrupted which ends the process.
+    Held = 2,
+    /// Something is on its way.
+    Waits = 3,
+}
+
 /// A connection or a listener, as the service sees it.
 pub trait Handler: Send + Sync {
     /// Something has happened to it.
@@ -63,14 +79,17 @@ pub trait Handler: Send + Sync {
     /// The descriptor whose readability is worth a turn.
     fn event_fd(&self) -> Option<RawFd>;
 
-    /// The program exits: end it in an orderly way.
-    fn finish(self: Arc<Self>);
+    /// The process ends: a turn in the thread that ends it, which waits for no lock, gives nothing back and wakes nobody.
+    fn end(&self, now: Nanos) -> Ending;
 
-    /// The process has forked: what the child has too and cannot serve is left to the kernel.
-    fn forked(&self) {}
+    /// The process is about to fork: what the child may be the one to use is not touched any more.
+    fn before_fork(self: Arc<Self>) {}
 
-    /// Whether something that was written before close is still on its way.
-    fn is_finishing(&self) -> bool;
+    /// The process has forked, and [`Handler::forked`] will follow. Neither waits nor allocates.
+    fn pause(&self, _child_serves: bool) {}
+
+    /// The process has forked: what a child has too, and may serve, is left to the kernel. `child_serves`: one does.
+    fn forked(&self, _child_serves: bool) {}
 }
 
 /// The service over one fabric.
@@ -80,14 +99,13 @@ pub struct Service {
     awake: AtomicBool,
     registry: Leaf<HashMap<Token, Arc<dyn Handler>>>,
     care: Leaf<Vec<Token>>,
-    /// Signalled whenever something was forgotten.
-    forgotten: Condvar,
-    /// Somebody waits for that: the program exits.
-    awaited: AtomicBool,
+    /// The process ends, and the service is to do what is left.
+    asked: AtomicBool,
+    /// How far it is: an [`Ending`], 0 before the first look.
+    ending: AtomicU8,
     next_token: AtomicU64,
     /// See [`Service::run_in_background`].
     running: Leaf<bool>,
-    thread: AtomicU32,
     /// The fabric may have events: the last look at its descriptor said so, or there was none yet.
     eventful: AtomicBool,
     /// Where the time of deadlines comes from.
@@ -108,11 +126,10 @@ impl Service {
             awake: AtomicBool::new(false),
             registry: Leaf::new(HashMap::new()),
             care: Leaf::new(Vec::new()),
-            forgotten: Condvar::new(),
-            awaited: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+            ending: AtomicU8::new(0),
             next_token: AtomicU64::new(1),
             running: Leaf::new(false),
-            thread: AtomicU32::new(0),
             eventful: AtomicBool::new(true),
             clock: Box::new(clock),
         }))
@@ -138,6 +155,7 @@ impl Service {
         let service = Arc::clone(self);
         let spawned = signals::with_all_blocked(|| std::thread::Builder::new().name("rsocket".into()).spawn(move || service.run()));
         if spawned.is_ok() {
+            threads::leave_one_out();
             own::thread_begins();
         }
         spawned.map(drop).map_err(|error| error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error))
@@ -160,12 +178,7 @@ impl Service {
 
     /// Forgets it. What is left of it is dropped by the caller.
     pub fn forget(&self, token: Token) -> Option<Arc<dyn Handler>> {
-        let handler = self.registry.lock().remove(&token);
-        // The condition variable would enter the kernel, whether anybody waits or not.
-        if self.awaited.load(Ordering::SeqCst) {
-            self.forgotten.notify_all();
-        }
-        handler
+        self.registry.lock().remove(&token)
     }
 
     /// Takes it into care: [`Handler::care`] is called soon, and again until it says otherwise.
@@ -181,7 +194,7 @@ impl Service {
         }
     }
 
-    /// Everything that is known, for exit.
+    /// Everything that is known.
     pub fn everything(&self) -> Vec<Arc<dyn Handler>> {
         self.registry.lock().values().cloned().collect()
     }
@@ -194,19 +207,31 @@ impl Service {
         drop(everything);
     }
 
-    /// Waits until nothing is known for which `wanted` says so, at most until `deadline`. Only where the thread runs.
-    pub fn wait_forgotten(&self, deadline: Nanos, mut wanted: impl FnMut(&Arc<dyn Handler>) -> bool) {
-        self.awaited.store(true, Ordering::SeqCst);
-        let mut registry = self.registry.lock();
-        while registry.values().any(&mut wanted) {
-            let Some(left) = clock::left(clock::now(), Some(deadline)).filter(|left| !left.is_zero()) else { return };
-            registry = registry.wait(&self.forgotten, left);
+    /// Waits until nothing is known, at most until `deadline`. Only where the thread runs.
+    #[cfg(test)]
+    pub(crate) fn wait_forgotten(&self, deadline: Nanos) {
+        while !self.registry.lock().is_empty() && clock::now() < deadline {
+            clock::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Whether the calling thread is the service's.
-    pub fn is_current_thread(&self) -> bool {
-        u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0) == self.thread.load(Ordering::Relaxed)
+    /// The process ends: all that is known takes a [turn](Handler::end). The registry may be in use itself. (The one place where it is held
+    /// while handlers run: they wait for nothing.)
+    pub fn end_all(&self, now: Nanos) -> Ending {
+        let Some(registry) = self.registry.try_lock() else { return Ending::Held };
+        registry.values().map(|handler| handler.end(now)).max().unwrap_or(Ending::Over)
+    }
+
+    /// The same, by a thread that cannot do it: the service's does. Gives how far it is.
+    pub fn ask_to_end(&self) -> Ending {
+        if !self.asked.swap(true, Ordering::AcqRel) {
+            self.nudge();
+        }
+        match self.ending.load(Ordering::Acquire) {
+            ending if ending == Ending::Over as u8 => Ending::Over,
+            ending if ending == Ending::Waits as u8 => Ending::Waits,
+            _ => Ending::Held,
+        }
     }
 
     fn nudge(&self) {
@@ -248,7 +273,7 @@ impl Service {
             Event::Ready { token, .. } | Event::Established { token, .. } | Event::Failed { token, .. } | Event::Disconnected { token } => {
                 *token
             }
-            Event::Incoming { listener, .. } => *listener,
+            Event::Incoming { listener, .. } | Event::Declined { listener } => *listener,
         };
         let handler = self.registry.lock().get(&token).cloned();
         match (handler, event) {
@@ -262,11 +287,14 @@ impl Service {
 
     fn run(self: Arc<Self>) {
         inside::enter_for_ever();
-        let me = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0);
-        self.thread.store(me, Ordering::Relaxed);
         loop {
+            self.see_to_forks();
             let now = clock::now();
-            let next = if self.eventful.swap(false, Ordering::Relaxed) { self.turn(now) } else { self.care_for_all(now) };
+            let mut next = if self.eventful.swap(false, Ordering::Relaxed) { self.turn(now) } else { self.care_for_all(now) };
+            if self.asked.load(Ordering::Acquire) {
+                self.ending.store(self.end_all(now) as u8, Ordering::Release);
+                next = clock::earlier(next, Some(now.saturating_add(END_INTERVAL)));
+            }
             self.rest(next);
         }
     }
@@ -320,7 +348,7 @@ impl Service {
         // Drained first: a nudge after the flag is back must leave its signal. And a signal that comes later than its flag
         // was seen is drained when it is seen.
         if self.awake.load(Ordering::Acquire) || set.first().is_some_and(|wake| wake.revents != 0) {
-            descriptor::drain(&self.wake);
+            self.awoken();
             self.awake.swap(false, Ordering::AcqRel);
         }
         found != Ok(0)

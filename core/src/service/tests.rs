@@ -30,10 +30,8 @@ impl Handler for Asks {
         None
     }
 
-    fn finish(self: Arc<Self>) {}
-
-    fn is_finishing(&self) -> bool {
-        false
+    fn end(&self, _: Nanos) -> Ending {
+        Ending::Over
     }
 }
 
@@ -77,10 +75,8 @@ impl Handler for Counts {
         None
     }
 
-    fn finish(self: Arc<Self>) {}
-
-    fn is_finishing(&self) -> bool {
-        false
+    fn end(&self, _: Nanos) -> Ending {
+        Ending::Over
     }
 }
 

@@ -46,7 +46,7 @@ pub fn fallback(failure: ConnectFailure) {
         ConnectFailure::NoDevice => Counter::FallbackNoDevice,
         ConnectFailure::Silent => Counter::FallbackUnreachable,
         ConnectFailure::NoRoute => Counter::FallbackNoRoute,
-        ConnectFailure::Refused => Counter::FallbackRefused,
+        ConnectFailure::Refused | ConnectFailure::Deferred | ConnectFailure::Plain => Counter::FallbackRefused,
         ConnectFailure::TimedOut => Counter::FallbackTimedOut,
         ConnectFailure::Limit(errno) => {
             warn_of_limit(errno);
@@ -56,6 +56,11 @@ pub fn fallback(failure: ConnectFailure) {
         ConnectFailure::Other(_) => Counter::FallbackOther,
     };
     stats::add(counter, 1);
+}
+
+/// A connection that TCP has made stays there.
+pub fn stayed(client: bool) {
+    stats::add(if client { Counter::ConnectedKernel } else { Counter::AcceptedKernel }, 1);
 }
 
 /// A listener is left to the kernel.

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use rustix::net::SocketAddrAny;
+use rustix::{fd::AsFd, net::SocketAddrAny};
 
 /// The shortest `struct sockaddr_in6` that the kernel takes: without the scope (SIN6_LEN_RFC2133).
 pub const V6_LEAST: usize = 24;
@@ -30,6 +30,21 @@ pub fn parse(bytes: &[u8]) -> Option<SocketAddr> {
 /// What the kernel gave.
 pub fn from_kernel(addr: SocketAddrAny) -> Option<SocketAddr> {
     SocketAddr::try_from(addr).ok()
+}
+
+/// Own address of the kernel's socket (getsockname(2)).
+pub fn local(socket: impl AsFd) -> Option<SocketAddr> {
+    rustix::net::getsockname(socket).ok().and_then(from_kernel)
+}
+
+/// The address that it is connected to (getpeername(2)).
+pub fn peer(socket: impl AsFd) -> Option<SocketAddr> {
+    rustix::net::getpeername(socket).ok().flatten().and_then(from_kernel)
+}
+
+/// The same port at every address of the family.
+pub fn anywhere(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(crate::fabric::any(addr.is_ipv6()), addr.port())
 }
 
 /// As a socket of this domain shows it: an IPv6 socket shows IPv4 peers as mapped addresses (ipv6(7)).

@@ -8,7 +8,8 @@ use crate::{
     stats::{self, Counter},
     sys::{
         clock::{self, Nanos},
-        lock::{Leaf, LeafGuard},
+        lock::Leaf,
+        owner::Forked,
     },
 };
 
@@ -17,27 +18,57 @@ const SILENT_TIME: Nanos = 60_000_000_000;
 /// Silent hosts that are remembered at once.
 const SILENT_MOST: usize = 64;
 
-static SILENT: Leaf<Vec<(IpAddr, Nanos)>> = Leaf::new(Vec::new());
+/// Peers that are remembered for a while, the latest of them.
+struct Remembered<T>(Leaf<Vec<(T, Nanos)>>);
 
-fn silent() -> LeafGuard<'static, Vec<(IpAddr, Nanos)>> {
-    SILENT.lock()
+impl<T: Copy + PartialEq> Remembered<T> {
+    const fn new() -> Self {
+        Remembered(Leaf::new(Vec::new()))
+    }
+
+    fn add(&self, who: T) {
+        let now = clock::now();
+        let mut all = self.0.lock();
+        all.retain(|(other, until)| *other != who && *until > now);
+        if all.len() >= SILENT_MOST {
+            all.remove(0);
+        }
+        all.push((who, now.saturating_add(SILENT_TIME)));
+    }
+
+    fn has(&self, who: T) -> bool {
+        let now = clock::now();
+        self.0.lock().iter().any(|(other, until)| *other == who && *until > now)
+    }
 }
+
+static SILENT: Remembered<IpAddr> = Remembered::new();
+static PLAIN: Remembered<SocketAddr> = Remembered::new();
 
 /// The host has not answered over a fabric: for a while it is left to the kernel.
 pub fn remember_silent(host: IpAddr) {
-    let now = clock::now();
-    let mut silent = silent();
-    silent.retain(|(other, until)| *other != host && *until > now);
-    if silent.len() >= SILENT_MOST {
-        silent.remove(0);
-    }
-    silent.push((host, now.saturating_add(SILENT_TIME)));
+    SILENT.add(host);
+}
+
+/// In a forked child: see [`Leaf::renew`].
+pub fn renew(forked: &Forked) {
+    SILENT.0.renew(forked, Vec::new());
+    PLAIN.0.renew(forked, Vec::new());
 }
 
 /// Whether the host is remembered as silent.
 pub fn is_silent(host: IpAddr) -> bool {
-    let now = clock::now();
-    silent().iter().any(|(other, until)| *other == host && *until > now)
+    SILENT.has(host)
+}
+
+/// The server has stayed with TCP though the connection was free to move: for a while nobody waits for that.
+pub fn remember_plain(server: SocketAddr) {
+    PLAIN.add(server);
+}
+
+/// Whether the server is remembered as one that stays with TCP.
+pub fn is_plain(server: SocketAddr) -> bool {
+    PLAIN.has(server)
 }
 
 /// Lets the kernel connect a nonblocking socket whose program waits for the outcome already.
@@ -78,6 +109,6 @@ mod tests {
             remember_silent(host(last));
         }
         assert!(is_silent(host(99)) && !is_silent(host(0)));
-        assert!(silent().len() <= SILENT_MOST);
+        assert!(SILENT.0.lock().len() <= SILENT_MOST);
     }
 }

@@ -3,6 +3,7 @@
 //! Lives behind the engine lock of its stream (DESIGN: lock 4): every method is short and none blocks.
 
 mod data;
+mod ending;
 mod progress;
 
 use std::os::fd::RawFd;
@@ -14,7 +15,7 @@ use crate::{
     error::{Errno, Result},
     fabric::{Endpoint, EndpointConfig, FabricKind, Region},
     log_debug, log_info,
-    protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, Side, State, TARGET_RECORDS, Taken, TargetList, control_reserve},
+    protocol::stream::{self, Connection, PeerFault, RECEIVE_SLACK, State, TARGET_RECORDS, Taken, TargetList, control_reserve},
     stats::{self, Counter},
     sys::clock::Nanos,
     wire::Sge,
@@ -339,7 +340,7 @@ impl Engine {
         self.note_fault(fault);
         // Not by `reset`: for the protocol machine the connection is over already.
         self.error.get_or_insert(Errno::CONNRESET);
-        self.end();
+        self.end_in_disorder();
         Interest::all()
     }
 
@@ -363,63 +364,6 @@ impl Engine {
         }
         self.reset(errno);
         Interest::all()
-    }
-
-    /// Ends the connection with an error for the program.
-    pub fn reset(&mut self, errno: Errno) {
-        if self.is_open() && self.error.is_none() {
-            self.error = Some(errno);
-        }
-        self.connection.broken();
-        self.end();
-    }
-
-    /// The connection manager says that the connection is over: what arrived before stays readable, then comes end of file.
-    pub fn peer_gone(&mut self) -> Interest {
-        // Whatever is left behind here is lost. There is nobody to answer to, and perhaps there never was a connection to post to.
-        for _ in 0..PUMPS_AT_END {
-            if self.take_completions().is_empty() {
-                break;
-            }
-        }
-        self.gone();
-        Interest::all()
-    }
-
-    /// The connection is over. A peer that said nothing before has reset it, or was killed: what it sent may not be all that it
-    /// wanted to send, which is worth an error (tcp(7): ECONNRESET).
-    fn gone(&mut self) {
-        if self.is_open() && self.connection.state().peer_may_send() && self.error.is_none() {
-            self.error = Some(Errno::CONNRESET);
-        }
-        self.connection.broken();
-        self.end();
-    }
-
-    /// A write after the peer has closed: the first one is taken and lost, as by TCP, which learns only then that nobody reads (no
-    /// program is killed by SIGPIPE for saying good-bye). One of no bytes tells the peer nothing. False: EPIPE.
-    pub fn swallow(&mut self, bytes: usize) -> bool {
-        let first = self.connection.state() == State::Disconnected(Side::Peer) && !self.write_shut && !self.reset;
-        self.reset |= first && bytes > 0;
-        first
-    }
-
-    /// Whether the connection is known to be over in both directions.
-    pub fn is_over(&self) -> bool {
-        self.is_broken() || self.reset
-    }
-
-    /// Whether the peer has sent data or an orderly end.
-    pub fn has_arrived(&self) -> bool {
-        self.connection.readable() > 0 || !self.is_broken()
-    }
-
-    /// Ends the connection manager's connection; once.
-    pub fn end(&mut self) {
-        if !self.disconnected {
-            self.disconnected = true;
-            self.endpoint.disconnect();
-        }
     }
 
     #[inline]
@@ -507,29 +451,6 @@ impl Engine {
     /// Whether this side has ended its writing half.
     pub fn write_shut(&self) -> bool {
         self.write_shut
-    }
-
-    /// shutdown(SHUT_RD): reads find the end of file. As with TCP the peer is not told, and what it sends can still be read.
-    pub fn shutdown_read(&mut self) {
-        self.read_shut = true;
-    }
-
-    /// Half close: what was written before goes first.
-    pub fn shutdown_write(&mut self) {
-        self.write_shut = true;
-        self.connection.shutdown_write();
-        self.transmit();
-    }
-
-    /// Full close: what was written before goes first, and completes visibly.
-    pub fn disconnect(&mut self) {
-        self.connection.disconnect();
-        self.connection.set_signal_all(true);
-        self.transmit();
-        // Both directions were over already: the last requests may have been unsignaled.
-        if self.connection.flush_needed() && self.connection.keep_alive() {
-            self.transmit();
-        }
     }
 
     /// Sends a keep-alive message.

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     fabric::{Event, Listening, Token},
     log_debug,
-    service::{Care, Handler, Service},
+    service::{self, Care, Ending, Handler, Service},
     stats::{self, Counter},
     sys::{
         clock::Nanos,
@@ -31,6 +31,13 @@ use crate::{
 
 /// Peers that are looked at at once, where they come to nothing; the others are still there at the next look.
 const PEERS_A_LOOK: usize = 16;
+
+/// Of a peer that asks.
+fn refuse(event: Event) {
+    if let Event::Incoming { mut endpoint, .. } = event {
+        endpoint.reject();
+    }
+}
 
 /// A listener on the fabrics.
 pub struct Listener {
@@ -43,6 +50,16 @@ pub struct Listener {
     sleepers: Sleepers,
     /// The kernel's socket listens as well. (Not on iWARP, whose devices have the port for themselves.)
     kernel_listens: AtomicBool,
+    /// See [`Listener::leave_fabrics_soon`].
+    leaving: AtomicBool,
+    /// Other processes have the kernel's socket too.
+    shared: AtomicBool,
+    /// How often the process had forked when it was made.
+    born: u32,
+    /// The program itself has read what came here over a fabric.
+    served: AtomicBool,
+    /// The process has forked, and has not looked at it since: peers wait until it does, or a child says that it serves.
+    held: AtomicBool,
     /// One thread at a time takes from the kernel's queue, so that none blocks there while a fabric's connection waits.
     pub kernel_turn: Mutex<()>,
 }
@@ -54,9 +71,22 @@ struct Queue {
     /// Accepted by the library, not established yet.
     arriving: u32,
     listening: Option<Arc<dyn Listening>>,
+    /// See [`Listener::held`].
+    waiting: Vec<Event>,
     /// Threads that wait for peers themselves.
     attending: u32,
+    /// A thread may be asleep in the kernel's accept, and not hear of peers over a fabric.
+    in_kernel: bool,
     closed: bool,
+}
+
+/// While this lives, a thread may be asleep in the kernel's accept.
+pub struct InKernel<'a>(&'a Listener);
+
+impl Drop for InKernel<'_> {
+    fn drop(&mut self) {
+        self.0.queue().in_kernel = false;
+    }
 }
 
 impl Listener {
@@ -71,6 +101,11 @@ impl Listener {
             queue: Leaf::default(),
             sleepers: Sleepers::default(),
             kernel_listens: AtomicBool::new(true),
+            leaving: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+            born: service::forks(),
+            served: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             kernel_turn: Mutex::new(()),
         });
         service.register(listener.token, Arc::clone(&listener) as Arc<dyn Handler>);
@@ -101,10 +136,77 @@ impl Listener {
         }
     }
 
+    /// The program has read from a connection of this listener's.
+    pub fn note_served(&self) {
+        self.served.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it stays at the fabrics when the process forks (`service::forks`). A fabric that has the port for itself (iWARP) is not left.
+    fn stays(&self, child_serves: bool) -> bool {
+        !self.kernel_listens() || self.served.load(Ordering::Relaxed) && !child_serves
+    }
+
+    /// A child has it, too.
+    pub(super) fn after_fork(&self, child_serves: bool) {
+        if self.stays(child_serves) {
+            // Whoever sleeps here looks.
+            self.sleepers.wake(Interest::READ);
+        } else {
+            self.leave_fabrics();
+        }
+    }
+
+    /// The program looks at it.
+    #[inline]
+    fn look(&self) {
+        if self.held.load(Ordering::Relaxed) {
+            self.release();
+        }
+    }
+
+    #[cold]
+    fn release(&self) {
+        self.held.store(false, Ordering::Relaxed);
+        // Who was about to wait has done so by now, or sees that it need not.
+        if !self.queue().waiting.is_empty() {
+            self.service.take_care(self.token);
+        }
+    }
+
+    /// Keeps a peer until the program looks, if that is to be. `None`: it waits.
+    fn hold(&self, event: Event) -> Option<Event> {
+        if !self.held.load(Ordering::Relaxed) {
+            return Some(event);
+        }
+        let mut queue = self.queue();
+        let room = queue.waiting.len() <= self.backlog.load(Ordering::Relaxed) as usize && queue.listening.is_some();
+        if !room || !self.held.load(Ordering::Relaxed) {
+            return Some(event);
+        }
+        queue.waiting.push(event);
+        None
+    }
+
     /// The kernel alone has peers from now on; what was taken in before stays.
     pub fn leave_fabrics(&self) {
-        let listening = if self.kernel_listens() { self.queue().listening.take() } else { None };
+        let (listening, waiting) = {
+            let mut queue = self.queue();
+            (queue.listening.take(), core::mem::take(&mut queue.waiting))
+        };
         drop(listening);
+        // They try the kernel next.
+        waiting.into_iter().for_each(refuse);
+    }
+
+    /// As [`Listener::leave_fabrics`], in the service's thread: for a process that has the memory in common with this one, and nothing else.
+    pub fn leave_fabrics_soon(&self) {
+        self.leaving.store(true, Ordering::Release);
+        self.service.take_care(self.token);
+    }
+
+    /// Whether no more peers come over a fabric, or the kernel has none to take them.
+    pub fn has_left_fabrics(&self) -> bool {
+        !self.kernel_listens() || self.queue().listening.is_none()
     }
 
     /// The descriptor that is readable when a peer asks, -1 for none.
@@ -149,6 +251,27 @@ impl Listener {
         self.kernel_listens.load(Ordering::Relaxed)
     }
 
+    /// Other processes have the kernel's socket too, and may accept there.
+    pub fn share_kernel(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// A thread is about to accept a peer of the kernel's that another process may be faster to accept, whereupon the thread would sleep
+    /// until the next one comes. Peers over fabrics are refused meanwhile: they come through the kernel then, and wake it. `None`: not now,
+    /// one of those is here, or about to be.
+    pub fn enter_kernel(&self) -> Option<Option<InKernel<'_>>> {
+        if !self.shared.load(Ordering::Relaxed) {
+            return Some(None);
+        }
+        let mut queue = self.queue();
+        if queue.arriving > 0 || !queue.ready.is_empty() {
+            return None;
+        }
+        queue.in_kernel = true;
+        drop(queue);
+        Some(Some(InKernel(self)))
+    }
+
     /// Whether it was closed, or shut down.
     pub fn is_closed(&self) -> bool {
         self.queue().closed
@@ -165,6 +288,7 @@ impl Listener {
 
     /// The connection that came first.
     pub fn pop(&self) -> Option<Arc<Stream>> {
+        self.look();
         self.queue().ready.pop_front()
     }
 
@@ -186,6 +310,7 @@ impl Listener {
 
     /// poll's events of the fabrics' side.
     pub fn events(&self) -> i16 {
+        self.look();
         if self.has_connection() { libc::POLLIN | libc::POLLRDNORM } else { 0 }
     }
 
@@ -232,13 +357,13 @@ impl Listener {
 
     /// close(2): stops listening and ends the connections that nobody has taken.
     pub fn close(&self) {
-        let (listening, ready) = {
+        let ready = {
             let mut queue = self.queue();
             queue.closed = true;
-            (queue.listening.take(), core::mem::take(&mut queue.ready))
+            core::mem::take(&mut queue.ready)
         };
         drop(self.service.forget(self.token));
-        drop(listening);
+        self.leave_fabrics();
         // As TCP: who was never accepted is reset.
         for stream in ready {
             stream.close(Some(Duration::ZERO), false);
@@ -250,7 +375,7 @@ impl Listener {
     fn has_room(&self) -> bool {
         let mut queue = self.queue();
         let waiting = u32::try_from(queue.ready.len()).unwrap_or(u32::MAX).saturating_add(queue.arriving);
-        let room = !queue.closed && waiting <= self.backlog.load(Ordering::Relaxed);
+        let room = !queue.closed && !queue.in_kernel && waiting <= self.backlog.load(Ordering::Relaxed);
         if room {
             queue.arriving += 1;
         }
@@ -260,6 +385,7 @@ impl Listener {
 
 impl Handler for Listener {
     fn event(self: Arc<Self>, event: Event, _now: Nanos) {
+        let Some(event) = self.hold(event) else { return };
         let Event::Incoming { mut endpoint, private_data, .. } = event else { return };
         if !self.has_room() {
             stats::add(Counter::BacklogFull, 1);
@@ -273,7 +399,12 @@ impl Handler for Listener {
         }
     }
 
-    fn care(self: Arc<Self>, _now: Nanos) -> Care {
+    fn care(self: Arc<Self>, now: Nanos) -> Care {
+        if self.leaving.load(Ordering::Acquire) {
+            self.leave_fabrics();
+        }
+        let waiting = core::mem::take(&mut self.queue().waiting);
+        waiting.into_iter().for_each(|event| Arc::clone(&self).event(event, now));
         Care::Release
     }
 
@@ -281,15 +412,24 @@ impl Handler for Listener {
         None
     }
 
-    fn finish(self: Arc<Self>) {
-        self.close();
+    fn end(&self, _now: Nanos) -> Ending {
+        Ending::Over
     }
 
-    fn forked(&self) {
-        self.leave_fabrics();
+    fn pause(&self, child_serves: bool) {
+        if self.stays(child_serves) {
+            self.held.store(true, Ordering::Relaxed);
+        } else if let Some(queue) = self.queue.try_lock()
+            && let Some(listening) = &queue.listening
+        {
+            listening.pause();
+        }
     }
 
-    fn is_finishing(&self) -> bool {
-        false
+    fn forked(&self, child_serves: bool) {
+        // Else no child has it.
+        if self.born != service::forks() {
+            self.after_fork(child_serves);
+        }
     }
 }

@@ -15,7 +15,7 @@ mod tests;
 pub mod wait;
 mod watchers;
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::{
     os::fd::RawFd,
     sync::{Arc, OnceLock},
@@ -30,8 +30,15 @@ use watchers::Watchers;
 
 use crate::{
     error::Result,
-    sys::lock::{Guard, Lock},
+    sys::{
+        clock::{self, Nanos},
+        descriptor::OwnFd,
+        lock::{Guard, Lock},
+    },
 };
+
+/// How often the mark of a listener is asked for, in nanoseconds.
+const MARK_INTERVAL: Nanos = 500_000_000;
 
 /// What a socket has become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +52,10 @@ pub enum Role {
     Listener,
     /// The kernel's for good.
     Kernel,
+    /// Listens in the kernel alone: what it accepts is [`Role::Deferred`].
+    KernelListener,
+    /// TCP has accepted it. When it is first used it may move to a fabric.
+    Deferred,
 }
 
 /// Who asked for a socket.
@@ -67,6 +78,10 @@ pub struct Socket {
     role: AtomicU8,
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
+    mark: OnceLock<OwnFd>,
+    marked_next: AtomicU64,
+    /// The kernel's socket listened when it came here from another program.
+    listens_elsewhere: AtomicBool,
     connect_turn: Lock<()>,
     watchers: Watchers,
 }
@@ -96,6 +111,9 @@ impl Socket {
             role: AtomicU8::new(Role::Fresh as u8),
             stream: OnceLock::new(),
             listener: OnceLock::new(),
+            mark: OnceLock::new(),
+            marked_next: AtomicU64::new(0),
+            listens_elsewhere: AtomicBool::new(false),
             connect_turn: Lock::new(()),
             watchers: Watchers::default(),
         }
@@ -108,6 +126,13 @@ impl Socket {
         socket
     }
 
+    /// A socket that TCP has accepted, and which may move later.
+    pub fn deferred(domain: i32, options: Options) -> Self {
+        let socket = Socket::new(domain, Origin::Preload, options);
+        socket.become_deferred();
+        socket
+    }
+
     /// What it has become.
     #[inline]
     pub fn role(&self) -> Role {
@@ -115,12 +140,24 @@ impl Socket {
             0 => Role::Fresh,
             1 => Role::Stream,
             2 => Role::Listener,
+            4 => Role::KernelListener,
+            5 => Role::Deferred,
             _ => Role::Kernel,
         }
     }
 
     fn set_role(&self, role: Role) {
         self.role.store(role as u8, Ordering::Release);
+    }
+
+    /// It came from another program, which has made the kernel's socket listen.
+    pub fn listens_elsewhere(&self) {
+        self.listens_elsewhere.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it did.
+    pub fn is_listening_elsewhere(&self) -> bool {
+        self.listens_elsewhere.load(Ordering::Relaxed)
     }
 
     /// For the thread that looks whether it is fresh and then starts to connect: what a second one started would reach the peer, too.
@@ -155,6 +192,31 @@ impl Socket {
         if self.listener.set(listener).is_ok() {
             self.set_role(Role::Listener);
             self.watchers.tell(|watcher| watcher.became(self));
+        }
+    }
+
+    /// TCP has accepted it, and it may move later.
+    pub fn become_deferred(&self) {
+        self.set_role(Role::Deferred);
+    }
+
+    /// Makes it a listener of the kernel's whose connections may move later.
+    pub fn become_kernel_listener(&self) {
+        self.set_role(Role::KernelListener);
+    }
+
+    /// Gives such a listener the mark by which clients of this host know it. `None`: another process has it, for this one too, or an old one
+    /// that is about to end: that is looked at again after a while.
+    #[inline]
+    pub fn mark(&self, make: impl FnOnce() -> Option<OwnFd>) {
+        if self.mark.get().is_none() {
+            let now = clock::now();
+            if now >= self.marked_next.load(Ordering::Relaxed) {
+                self.marked_next.store(now.saturating_add(MARK_INTERVAL), Ordering::Relaxed);
+                if let Some(mark) = make() {
+                    let _ = self.mark.set(mark);
+                }
+            }
         }
     }
 
@@ -195,7 +257,7 @@ impl Socket {
 
     fn look_with(&self, look: impl Fn(&Stream) -> Result<Readiness>) -> Look {
         match self.role() {
-            Role::Fresh | Role::Kernel => Look::KERNEL,
+            Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred => Look::KERNEL,
             Role::Listener => {
                 let Some(listener) = self.listener.get() else { return Look::KERNEL };
                 // Once it was shut down, the kernel's socket looks as it should either way.

@@ -3,7 +3,7 @@
 //! Every option is set on the kernel's socket too, which also answers getsockopt: types, ranges and errors are the kernel's.
 
 use core::{
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -79,6 +79,7 @@ pub struct Options {
     tos: AtomicU32,
     receive_low: AtomicU32,
     segment: AtomicU32,
+    defer_accept: AtomicI32,
 }
 
 impl Default for Options {
@@ -101,6 +102,7 @@ impl Default for Options {
             tos: AtomicU32::new(0),
             receive_low: AtomicU32::new(1),
             segment: AtomicU32::new(0),
+            defer_accept: AtomicI32::new(0),
         }
     }
 }
@@ -130,6 +132,7 @@ impl Options {
             tos: AtomicU32::new(self.tos.load(Ordering::Relaxed)),
             receive_low: AtomicU32::new(self.receive_low.load(Ordering::Relaxed)),
             segment: AtomicU32::new(self.segment.load(Ordering::Relaxed)),
+            defer_accept: AtomicI32::new(0),
         };
         (options, settings)
     }
@@ -235,6 +238,16 @@ impl Options {
     /// Sets SO_RCVLOWAT: 0 means 1, a negative value as much as there can be.
     pub fn set_receive_low(&self, bytes: i32) {
         self.receive_low.store(u32::try_from(bytes).unwrap_or(i32::MAX.cast_unsigned()).max(1), Ordering::Relaxed);
+    }
+
+    /// TCP_DEFER_ACCEPT in seconds, where the kernel does not have it.
+    pub fn defer_accept(&self) -> Option<i32> {
+        Some(self.defer_accept.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0)
+    }
+
+    /// Sets TCP_DEFER_ACCEPT.
+    pub fn set_defer_accept(&self, seconds: i32) {
+        self.defer_accept.store(seconds, Ordering::Relaxed);
     }
 
     /// TCP_MAXSEG as it was set before the connection, 0 for not at all.

@@ -7,12 +7,13 @@ use crate::{
     config,
     error::Errno,
     fabric::{ConnectFailure, choice::Fabrics},
-    service::Service,
+    service::{self, Service},
     stats::{self, Counter},
     sys::{
         clock::{self, Nanos},
         descriptor, inside,
         lock::Leaf,
+        owner::Forked,
     },
 };
 
@@ -55,6 +56,7 @@ pub fn service() -> Option<Arc<Service>> {
     }
     match open() {
         Ok(service) => {
+            service.announce();
             *runtime = Runtime::Up(Arc::clone(&service));
             Some(service)
         }
@@ -74,14 +76,41 @@ pub fn running() -> Option<Arc<Service>> {
     }
 }
 
+/// What [`look`] has found.
+pub enum Found {
+    /// The service.
+    Service(Arc<Service>),
+    /// There is none.
+    Nothing,
+    /// That cannot be said now.
+    Locked,
+}
+
+/// As [`running`], without waiting.
+pub fn look() -> Found {
+    match RUNTIME.try_lock().as_deref() {
+        Some(Runtime::Up(service)) => Found::Service(Arc::clone(service)),
+        Some(Runtime::Unknown | Runtime::Absent(..)) => Found::Nothing,
+        None => Found::Locked,
+    }
+}
+
 fn open() -> core::result::Result<Arc<Service>, ConnectFailure> {
     let _inside = inside::enter_uncancelled();
     Service::new(Fabrics::open(config::get().fabrics)?).map_err(ConnectFailure::Limit)
 }
 
-/// In a forked child: the parent's service is forgotten as it is, neither its locks nor its device are touched.
-pub fn forget_in_child() {
-    if let Some(mut runtime) = RUNTIME.try_lock() {
-        core::mem::forget(core::mem::replace(&mut *runtime, Runtime::Unknown));
+/// After fork in the parent, for its listeners: see `service::forks`. Neither waits nor allocates.
+pub fn forked() {
+    if let Some(runtime) = RUNTIME.try_lock()
+        && let Runtime::Up(service) = &*runtime
+    {
+        service.pause();
     }
+    service::note_fork();
+}
+
+/// In a forked child: the parent's service is forgotten as it is, neither its locks nor its device are touched.
+pub fn renew(forked: &Forked) {
+    RUNTIME.renew(forked, Runtime::Unknown);
 }

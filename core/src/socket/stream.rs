@@ -6,9 +6,11 @@
 pub mod care;
 mod fate;
 pub mod info;
+pub mod moving;
 mod transfer;
 mod waiting;
 
+use moving::Moving;
 pub use waiting::{See, Seen};
 
 use core::{
@@ -88,6 +90,8 @@ struct State {
     /// Of a failed connect, until SO_ERROR has reported it.
     error: Option<Errno>,
     fallback: Option<Fallback>,
+    /// TCP has made the connection.
+    moving: Option<Moving>,
     deadline: Option<Nanos>,
     /// No fabric makes the connection, for this reason, and the service has not dealt with that yet.
     failure: Option<ConnectFailure>,
@@ -116,6 +120,8 @@ pub struct Stream {
     event_fd: AtomicI32,
     /// See [`Stream::is_kernel`].
     kernel: AtomicBool,
+    /// The program has read from it.
+    was_read: AtomicBool,
     /// Whether waits spin.
     spin: Spin,
     /// Its completions can be slept for on a word of memory.
@@ -130,6 +136,8 @@ pub struct Stream {
     receive_low: AtomicU32,
     /// When the request to connect went out, then how long the answer took, in nanoseconds.
     handshake: AtomicU64,
+    /// SO_LINGER with a time of 0: the end of the process resets the connection.
+    resets: AtomicBool,
     /// Closed where that could not be done: 1 more than the nanoseconds that it may take, 0 if it was not.
     given_up: AtomicU64,
 }
@@ -155,6 +163,7 @@ impl Stream {
                 engine: None,
                 error: None,
                 fallback: None,
+                moving: None,
                 deadline: None,
                 failure: None,
                 unattended: false,
@@ -169,6 +178,7 @@ impl Stream {
             sleepers: Sleepers::default(),
             event_fd: AtomicI32::new(-1),
             kernel: AtomicBool::new(false),
+            was_read: AtomicBool::new(false),
             spin: Spin::default(),
             wakes_by_word: AtomicBool::new(false),
             keep_alive: AtomicU64::new(0),
@@ -176,6 +186,8 @@ impl Stream {
             user_timeout: AtomicU64::new(0),
             receive_low: AtomicU32::new(1),
             handshake: AtomicU64::new(service.now()),
+            // As TCP: who was never accepted is reset.
+            resets: AtomicBool::new(phase == Phase::Accepting),
             given_up: AtomicU64::new(0),
         }
     }
@@ -197,8 +209,10 @@ impl Stream {
     pub fn start(self: &Arc<Self>, to: &ConnectTo) -> core::result::Result<(), ConnectFailure> {
         let blocking = self.state.lock().is_ok_and(|state| state.fallback.is_none());
         match self.service.fabric().connect(to, self.token) {
+            Err(failure) if self.state.lock().is_ok_and(|mut state| self.hears_on(&mut state, failure)) => {}
+            // The caller makes another beginning.
+            Err(ConnectFailure::Deferred) => return Err(ConnectFailure::Deferred),
             Err(failure) => {
-                drop(self.service.forget(self.token));
                 self.not_started();
                 return Err(failure);
             }
@@ -214,8 +228,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Other threads may wait for it already.
-    fn not_started(&self) {
+    /// It is the kernel's before it began. Other threads may wait for it already.
+    pub fn not_started(&self) {
+        drop(self.service.forget(self.token));
         if let Ok(mut state) = self.state.lock()
             && state.phase == Phase::Connecting
         {
@@ -296,6 +311,22 @@ impl Stream {
         Ok(state.engine.as_mut().and_then(Engine::take_error))
     }
 
+    /// The program has read something.
+    #[inline(always)]
+    fn note_read(&self) {
+        if !self.was_read.load(Ordering::Relaxed) {
+            self.note_first_read();
+        }
+    }
+
+    #[cold]
+    fn note_first_read(&self) {
+        self.was_read.store(true, Ordering::Relaxed);
+        if let Some(listener) = self.listener.upgrade() {
+            listener.note_served();
+        }
+    }
+
     /// Takes completions and wakes whom they concern.
     fn pump(&self, state: &mut State) {
         let changed = self.take_in(state);
@@ -310,6 +341,7 @@ impl Stream {
 
     fn take_in(&self, state: &mut State) -> Interest {
         if state.phase == Phase::Connecting {
+            self.first_use(state);
             self.take_outcome(state);
         }
         state.engine.as_mut().map_or(Interest::empty(), Engine::pump)
@@ -366,7 +398,7 @@ impl Stream {
         self.pump(&mut state);
         let Some(engine) = state.engine.as_mut() else { return Err(Errno::NOTCONN) };
         // TCP: shutdown is possible until both directions are over; after the peer's close this one may still be ended.
-        if engine.is_over() || (!engine.is_open() && engine.write_shut()) {
+        if engine.is_over() || (engine.connection().peer_disconnected() && engine.write_shut()) {
             return Err(Errno::NOTCONN);
         }
         if read {
@@ -384,10 +416,16 @@ impl Stream {
     /// Takes over what the options say, before the program has the stream.
     pub fn adopt(&self, options: &Options) {
         self.set_receive_low(options.receive_low());
+        self.set_resets(options.linger());
         let patience = options.patience();
         if patience.keep_alive.is_some() || patience.user.is_some() {
             self.set_patience(patience);
         }
+    }
+
+    /// SO_LINGER, for the end of the process.
+    pub fn set_resets(&self, linger: Option<Duration>) {
+        self.resets.store(linger.is_some_and(|linger| linger.is_zero()), Ordering::Relaxed);
     }
 
     /// SO_RCVLOWAT: how many bytes a read waits for, and poll tells of.

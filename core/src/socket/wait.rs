@@ -21,6 +21,7 @@ use crate::{
     sys::{
         descriptor, futex,
         lock::{Leaf, LeafGuard},
+        owner::{self, Forked},
     },
 };
 
@@ -50,6 +51,8 @@ pub struct Waiter {
     woken: AtomicU32,
     /// The thread sleeps on `woken` itself, not on the descriptor.
     on_word: AtomicBool,
+    /// See [`owner::generation`].
+    generation: u32,
     /// Whether a signal may come late: the flag was taken back while wakers could still reach it.
     taken: AtomicBool,
 }
@@ -89,11 +92,15 @@ fn idle() -> LeafGuard<'static, Vec<Arc<Waiter>>> {
     IDLE.lock()
 }
 
-/// Forgets all idle waiters without closing them: for a forked child, whose descriptors are the parent's objects.
-pub fn forget_idle() {
-    if let Some(mut idle) = IDLE.try_lock() {
-        idle.clear();
-    }
+/// Closes all idle waiters.
+#[cfg(test)]
+pub(crate) fn close_idle() {
+    idle().clear();
+}
+
+/// In a forked child: all waiters are the parent's, and their descriptors closed.
+pub fn renew(forked: &Forked) {
+    IDLE.renew(forked, Vec::new());
 }
 
 /// A waiter for the time of one call.
@@ -105,7 +112,8 @@ pub fn waiter() -> Borrowed {
         return Borrowed(Some(waiter));
     }
     let event = descriptor::event().ok();
-    Borrowed(Some(Arc::new(Waiter { event, woken: AtomicU32::new(0), on_word: AtomicBool::new(false), taken: AtomicBool::new(false) })))
+    let (on_word, taken) = (AtomicBool::new(false), AtomicBool::new(false));
+    Borrowed(Some(Arc::new(Waiter { event, woken: AtomicU32::new(0), on_word, generation: owner::generation(), taken })))
 }
 
 impl Borrowed {
@@ -150,6 +158,11 @@ impl Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         let Some(waiter) = self.0.take() else { return };
+        if waiter.generation != owner::generation() {
+            // A signal handler has forked, and this is the child: the descriptor was closed.
+            core::mem::forget(waiter);
+            return;
+        }
         // No socket knows it any more, so that this is the last that can be there.
         waiter.reset(waiter.taken.load(Ordering::Relaxed));
         waiter.on_word.store(false, Ordering::Relaxed);

@@ -14,6 +14,12 @@ pub fn now() -> Nanos {
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// Lets this time pass, or less where a signal comes.
+pub fn sleep(time: Duration) {
+    let time = rustix::time::Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
+    let _ = rustix::thread::nanosleep(&time);
+}
+
 /// A point in time `after` from `now`; `None` stays "never".
 pub fn deadline(now: Nanos, after: Option<Duration>) -> Option<Nanos> {
     after.map(|after| now.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))

@@ -132,6 +132,14 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
     unsafe { call!(libc::SYS_close_range, first, last, flags) }.map(drop)
 }
 
+/// Ends the process.
+pub fn exit(status: c_int) -> ! {
+    loop {
+        // SAFETY: takes no pointer; does not come back.
+        let _ = unsafe { call!(libc::SYS_exit_group, status) };
+    }
+}
+
 /// The size of the process's descriptor table in the kernel: every open descriptor's number is below it.
 /// `None` when /proc does not say.
 pub fn descriptor_table_size() -> Option<usize> {

@@ -15,7 +15,7 @@ use core::{
 };
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::{futex, inside};
+use super::{futex, inside, owner::Forked};
 
 /// The bit of an owner's identity (which is an address of 8 bytes) that says that others sleep until the lock is free.
 const AWAITED: usize = 1;
@@ -51,6 +51,16 @@ impl<T> Lock<T> {
     /// An unlocked one.
     pub const fn new(value: T) -> Self {
         Lock { owner: AtomicUsize::new(0), wakes: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// As [`Leaf::renew`].
+    pub fn renew(&self, _: &Forked) {
+        self.owner.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether nobody holds it, at this moment.
+    pub fn is_free(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == 0
     }
 
     /// Waits for the lock.
@@ -139,7 +149,10 @@ impl<T> Drop for Guard<'_, T> {
 
 /// A mutex that is held for a look or a push, and while no other is taken but one of its kind. See the module.
 #[derive(Default)]
-pub struct Leaf<T>(Mutex<T>);
+pub struct Leaf<T>(UnsafeCell<Mutex<T>>);
+
+// SAFETY: the cell is written by `renew` alone, where there is one thread and no guard; else the mutex is shared, as a mutex is.
+unsafe impl<T: Send> Sync for Leaf<T> {}
 
 /// Holds the leaf lock.
 pub struct LeafGuard<'a, T> {
@@ -151,20 +164,33 @@ pub struct LeafGuard<'a, T> {
 impl<T> Leaf<T> {
     /// An unlocked one.
     pub const fn new(value: T) -> Self {
-        Leaf(Mutex::new(value))
+        Leaf(UnsafeCell::new(Mutex::new(value)))
+    }
+
+    #[inline(always)]
+    fn mutex(&self) -> &Mutex<T> {
+        // SAFETY: nobody writes the cell while others may look at it, see `renew`.
+        unsafe { &*self.0.get() }
+    }
+
+    /// In a forked child, where a thread that is not there may hold the lock for ever, in the middle of a change: a new one. What was in
+    /// the old one is forgotten as it is.
+    pub fn renew(&self, _: &Forked, value: T) {
+        // SAFETY: this is the only thread, and it has no guard of a leaf lock (the promise of who makes a `Forked`); a write drops nothing.
+        unsafe { self.0.get().write(Mutex::new(value)) }
     }
 
     /// Waits for the lock.
     #[inline]
     pub fn lock(&self) -> LeafGuard<'_, T> {
         let busy = inside::busy();
-        LeafGuard { guard: self.0.lock().unwrap_or_else(PoisonError::into_inner), busy }
+        LeafGuard { guard: self.mutex().lock().unwrap_or_else(PoisonError::into_inner), busy }
     }
 
     /// Takes it if it is free.
     pub fn try_lock(&self) -> Option<LeafGuard<'_, T>> {
         let busy = inside::busy();
-        let guard = match self.0.try_lock() {
+        let guard = match self.mutex().try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
@@ -200,6 +226,17 @@ impl<T> DerefMut for LeafGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_renewed_leaf_is_free() {
+        let leaf = Leaf::new(vec![1]);
+        // As in a child whose parent's other thread holds it.
+        core::mem::forget(leaf.lock());
+        assert!(leaf.try_lock().is_none());
+        // SAFETY: nobody else has this lock.
+        leaf.renew(&unsafe { Forked::new() }, vec![2]);
+        assert_eq!(*leaf.lock(), [2]);
+    }
 
     #[test]
     fn reentry_is_an_error_and_others_wait() {

@@ -1,20 +1,25 @@
 //! Which numbers are the library's own descriptors: a program that closes all it has, or all numbers that there are, must not close these.
 //!
-//! A count a number: when one is closed and another thread gets the number again, the new mark may come before the old one goes.
+//! A count a number: when one is closed and another thread gets the number again, the new mark may come before the old one goes. Beside the
+//! count stands whether forked children keep it open.
 
 use core::{
     mem::ManuallyDrop,
-    sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering},
 };
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+/// The bit of what children keep, above the count.
+const KEPT: u8 = 0x80;
 /// Numbers above this are not known.
 const NUMBERS: usize = 1 << 20;
 
 static MARKS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 /// No number from here on was ever marked.
 static END: AtomicI32 = AtomicI32::new(0);
+/// See [`keep_all_in_children`].
+static KEEP_ALL: AtomicBool = AtomicBool::new(false);
 /// Threads of the library's own.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -33,7 +38,19 @@ pub fn is_own(fd: RawFd) -> bool {
 pub fn mark(fd: RawFd) {
     let Some(count) = count(fd) else { return };
     END.fetch_max(fd.saturating_add(1), Ordering::Relaxed);
-    let _ = count.fetch_update(Ordering::Release, Ordering::Relaxed, |marks| marks.checked_add(1));
+    let _ = count.fetch_update(Ordering::Release, Ordering::Relaxed, |marks| (marks & !KEPT < !KEPT).then_some(marks + 1));
+}
+
+/// Forked children keep it open, see [`forget_all`].
+pub fn keep_in_children(fd: RawFd) {
+    if let Some(count) = count(fd).filter(|_| is_own(fd)) {
+        count.fetch_or(KEPT, Ordering::Relaxed);
+    }
+}
+
+/// A library of others holds on to descriptors that it has, and would use their numbers in a child too: children keep all.
+pub fn keep_all_in_children() {
+    KEEP_ALL.store(true, Ordering::Relaxed);
 }
 
 /// The number is the library's until the kernel gives it to the program: for a descriptor whose owner does not say when it is closed.
@@ -46,7 +63,8 @@ pub fn mark_for_good(fd: RawFd) {
 /// The descriptor under the number was closed.
 pub fn unmark(fd: RawFd) {
     let Some(count) = count(fd) else { return };
-    let _ = count.fetch_update(Ordering::Release, Ordering::Relaxed, |marks| marks.checked_sub(1));
+    let fewer = |marks: u8| if marks & !KEPT <= 1 { Some(0) } else { Some(marks - 1) };
+    let _ = count.fetch_update(Ordering::Release, Ordering::Relaxed, fewer);
 }
 
 /// The kernel has given the number to the program: whatever the library had there is closed.
@@ -65,11 +83,29 @@ pub fn next(first: RawFd, last: RawFd) -> Option<RawFd> {
     (first..end).find(|fd| is_own(*fd))
 }
 
-/// In a forked child: what was inherited is of no use, and may be closed.
+/// In a forked child: what was inherited is of no use, but for what is to be [kept](keep_in_children). It is closed, so that peers see the
+/// parent's end when the parent ends, however long the child lives.
 pub fn forget_all() {
-    let end = usize::try_from(END.load(Ordering::Relaxed)).unwrap_or(0);
-    MARKS.iter().take(end).for_each(|count| count.store(0, Ordering::Relaxed));
+    for (fd, count) in (0..END.load(Ordering::Relaxed)).zip(&MARKS) {
+        let marks = count.load(Ordering::Relaxed);
+        if marks == 0 || marks & KEPT != 0 {
+            continue;
+        }
+        if KEEP_ALL.load(Ordering::Relaxed) {
+            count.store(0, Ordering::Relaxed);
+        } else {
+            close(fd);
+        }
+    }
     THREADS.store(0, Ordering::Relaxed);
+}
+
+/// Closes a descriptor of the library's by its number.
+pub fn close(fd: RawFd) {
+    if is_own(fd) {
+        release(fd);
+        let _ = super::kernel::close(fd);
+    }
 }
 
 /// A thread of the library begins.
@@ -107,9 +143,13 @@ impl From<OwnedFd> for OwnFd {
 impl Drop for OwnFd {
     fn drop(&mut self) {
         let number = self.as_raw_fd();
-        // SAFETY: dropped once, here, and not used afterwards.
-        unsafe { ManuallyDrop::drop(&mut self.0) };
-        unmark(number);
+        // Closed behind the library's back, or in a forked child: by now it may be another descriptor.
+        let is_gone = count(number).is_some_and(|count| count.load(Ordering::Relaxed) == 0);
+        if !is_gone {
+            // SAFETY: dropped once, here, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+            unmark(number);
+        }
     }
 }
 
@@ -167,5 +207,37 @@ mod tests {
         assert!(is_own(number));
         drop(own);
         assert!(!is_own(number));
+    }
+
+    #[test]
+    fn what_is_not_marked_is_not_closed() {
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let number = event.as_raw_fd();
+        let own = OwnFd::from(event);
+        // The program has the number now.
+        release(number);
+        drop(own);
+        let still = super::super::descriptor::borrow(number).unwrap();
+        assert!(rustix::io::fcntl_getfd(still).is_ok());
+        assert!(!is_own(number));
+        close(number);
+        assert!(rustix::io::fcntl_getfd(still).is_ok(), "it is the program's");
+        mark(number);
+        close(number);
+        assert!(rustix::io::fcntl_getfd(still).is_err());
+    }
+
+    #[test]
+    fn what_children_keep_is_a_mark_like_others() {
+        let one = BASE + 20;
+        keep_in_children(one);
+        assert!(!is_own(one));
+        mark(one);
+        keep_in_children(one);
+        mark(one);
+        unmark(one);
+        assert!(is_own(one));
+        unmark(one);
+        assert!(!is_own(one));
     }
 }

@@ -4,15 +4,13 @@
 //! by whoever removes the last pin after [`Slab::retire`]. A pin is one compare-and-swap, needs no registration of the thread,
 //! allocates nothing, and a thread that dies with a pin leaks one object instead of stopping all reclamation.
 
+use super::{lock::Leaf, once::Once, owner::Forked};
 use core::{
     cell::UnsafeCell,
     mem::MaybeUninit,
     ops::Deref,
-    sync::atomic::{AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
 };
-use std::sync::OnceLock;
-
-use super::lock::Leaf;
 
 const ALIVE: u64 = 1 << 63;
 /// Cells in a chunk.
@@ -33,13 +31,10 @@ unsafe impl<T: Send + Sync> Sync for Cell<T> {}
 
 /// A table of objects by index. Meant to be a `static`.
 pub struct Slab<T: 'static> {
-    chunks: [OnceLock<Box<[Cell<T>]>>; CHUNKS],
-    free: Leaf<Free>,
-}
-
-struct Free {
-    list: Vec<u32>,
-    made: u32,
+    chunks: [Once<[Cell<T>; CHUNK]>; CHUNKS],
+    free: Leaf<Vec<u32>>,
+    /// Indices from here on were never given out.
+    made: AtomicU32,
 }
 
 /// Keeps an object in place. Dropping the last one of a retired object drops the object. One pointer: each call on a socket makes one.
@@ -51,7 +46,7 @@ impl<T: Send + Sync> Slab<T> {
     /// An empty slab.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
-        Slab { chunks: [const { OnceLock::new() }; CHUNKS], free: Leaf::new(Free { list: Vec::new(), made: 0 }) }
+        Slab { chunks: [const { Once::new() }; CHUNKS], free: Leaf::new(Vec::new()), made: AtomicU32::new(0) }
     }
 
     fn cell(&'static self, index: u32) -> Option<&'static Cell<T>> {
@@ -63,22 +58,22 @@ impl<T: Send + Sync> Slab<T> {
     pub fn insert(&'static self, value: T) -> Result<u32, T> {
         let index = {
             let mut free = self.free.lock();
-            match free.list.pop() {
+            match free.pop() {
                 Some(index) => index,
-                None if (free.made as usize) < CHUNK * CHUNKS => {
-                    free.made += 1;
-                    free.made - 1
-                }
+                // Within the lock, so that none is taken twice.
+                None if (self.made.load(Ordering::Relaxed) as usize) < CHUNK * CHUNKS => self.made.fetch_add(1, Ordering::Relaxed),
                 None => return Err(value),
             }
         };
         let Some(chunk) = self.chunks.get(index as usize / CHUNK) else { return Err(value) };
-        let cells = chunk.get_or_init(|| {
+        if chunk.get().is_none() {
             let first = index - index % CHUNK as u32;
             let cell = |index| Cell { word: AtomicU64::new(0), slab: self, index, value: UnsafeCell::new(MaybeUninit::uninit()) };
-            (first..first + CHUNK as u32).map(cell).collect()
-        });
-        let Some(cell) = cells.get(index as usize % CHUNK) else { return Err(value) };
+            let cells: Box<[Cell<T>]> = (first..first + CHUNK as u32).map(cell).collect();
+            // Another thread may have been faster.
+            let _ = cells.try_into().map(|cells| chunk.set(cells));
+        }
+        let Some(cell) = self.cell(index) else { return Err(value) };
         // SAFETY: the index came off the free list, so the cell is not alive and has no pins: nobody else looks at the value.
         let slot = unsafe { &mut *cell.value.get() };
         slot.write(value);
@@ -104,6 +99,11 @@ impl<T: Send + Sync> Slab<T> {
         }
         let pin = Pin { cell };
         still().then_some(pin)
+    }
+
+    /// In a forked child: no object of the parent's will ever be given back, nor the places of those that have been.
+    pub fn renew(&'static self, forked: &Forked) {
+        self.free.renew(forked, Vec::new());
     }
 
     /// Takes the object out: no new pins. It is dropped with the last pin (at once if there is none).
@@ -150,7 +150,7 @@ impl<T: Send + Sync> Pin<T> {
         let slot = unsafe { &mut *self.cell.value.get() };
         // SAFETY: it was initialised by `insert` and is dropped exactly once (see above).
         unsafe { slot.assume_init_drop() };
-        self.cell.slab.free.lock().list.push(self.cell.index);
+        self.cell.slab.free.lock().push(self.cell.index);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use libc::{c_char, c_int, c_uint, c_void, mode_t, pid_t, sigset_t};
 
-use super::real;
+use super::{real, rights};
 use crate::guard::fresh;
 
 macro_rules! creators {
@@ -44,10 +44,17 @@ creators! {
     fn shm_open(name: *const c_char, flags: c_int, mode: mode_t);
     fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int);
     fn pidfd_open(process: pid_t, flags: c_uint);
-    fn pidfd_getfd(process: c_int, number: c_int, flags: c_uint);
     fn memfd_create(name: *const c_char, flags: c_uint);
     fn inotify_init();
     fn inotify_init1(flags: c_int);
+}
+
+/// A duplicate of another process's descriptor, which may be a socket to adopt.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pidfd_getfd(process: c_int, number: c_int, flags: c_uint) -> c_int {
+    let fd = real!(pidfd_getfd(process: c_int, number: c_int, flags: c_uint) -> c_int);
+    rights::take(fd);
+    fd
 }
 
 #[unsafe(no_mangle)]

@@ -1,6 +1,6 @@
 //! Data in and out.
 
-use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{c_int, c_void, iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 use rsocket::{
     calls::{Route, descriptor::is_ours},
     capi::boundary::{io as boundary, splice},
@@ -19,10 +19,6 @@ hooks! {
         = ours(fd) => boundary::recv(fd, buffer, length, flags);
     fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, address: *mut sockaddr, room: *mut socklen_t) -> ssize_t
         = ours(fd) => boundary::recvfrom(fd, buffer, length, flags, address, room);
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t
-        = ours(fd) => boundary::recvmsg(fd, message, flags);
-    fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int
-        = ours(fd) => boundary::recvmmsg(fd, messages, count, flags, timeout);
 
     // A provider that writes to its device does so with locks held and Rust code below it on the stack: no place to be cancelled at
     // (pthreads(7): write() is a cancellation point), so the library's own writes are system calls.
@@ -35,10 +31,6 @@ hooks! {
         = ours(fd) => boundary::send(fd, buffer, length, flags);
     fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, room: socklen_t) -> ssize_t
         = ours(fd) => boundary::sendto(fd, buffer, length, flags, address, room);
-    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t
-        = ours(fd) => boundary::sendmsg(fd, message, flags);
-    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int
-        = ours(fd) => boundary::sendmmsg(fd, messages, count, flags);
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t
         = ours(to) || ours(from) => file_sent(to, from, offset, count);
     fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t

@@ -3,10 +3,14 @@
 pub(crate) mod creator;
 pub(crate) mod descriptor;
 pub(crate) mod epoll;
+pub(crate) mod exec;
+pub(crate) mod exit;
 pub(crate) mod io;
 pub(crate) mod option;
 pub(crate) mod poll;
 pub(crate) mod print;
+pub(crate) mod process;
+pub(crate) mod rights;
 pub(crate) mod seek;
 pub(crate) mod select;
 pub(crate) mod socket;

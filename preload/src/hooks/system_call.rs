@@ -4,10 +4,13 @@ use core::time::Duration;
 use std::time::Instant;
 
 use libc::{c_int, c_long, nfds_t, timespec};
-use rsocket::capi::boundary;
+use rsocket::{
+    calls::exit::is_last_thread,
+    capi::{boundary, lifecycle},
+};
 
-use super::{descriptor, epoll, io, option, poll, real, seek, select, socket, splice};
-use crate::guard::{closable, free, fresh, ours, ours_or_own, ours_polled, ours_selected};
+use super::{descriptor, epoll, exec, exit, io, option, poll, real, rights, seek, select, socket, splice};
+use crate::guard::{closable, free, fresh, ours, ours_or_own, ours_polled, ours_selected, stranger};
 
 /// Seven words, as every caller's variable argument list has them; those that were not passed are only handed on.
 #[unsafe(no_mangle)]
@@ -21,7 +24,17 @@ pub(crate) unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: u
     }
     let result = real!(syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long);
     created(number, b, result);
-    result
+    rights::came_by(number, b, result);
+    if forks(number, a) { lifecycle::forked(result) } else { result }
+}
+
+/// Whether the call makes a child with memory and descriptors of its own.
+fn forks(number: c_long, flags: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_fork {
+        return true;
+    }
+    number == libc::SYS_clone && flags & (libc::CLONE_VM | libc::CLONE_FILES) as usize == 0
 }
 
 /// Whether there is an rsocket among the arguments (or may come to be one). What is not goes to the kernel as it came: unlike
@@ -37,7 +50,13 @@ unsafe fn concerns(number: c_long, [a, b, c, d]: [usize; 4]) -> bool {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2 => ours_or_own(a as c_int) || ours_or_own(b as c_int),
         libc::SYS_dup3 => ours_or_own(a as c_int) || ours_or_own(b as c_int),
+        // SAFETY: the caller's promise is the one asked for.
+        libc::SYS_sendmsg => ours(a as c_int) || unsafe { rights::carries(take(b)) },
+        // SAFETY: the caller's promise is the one asked for.
+        libc::SYS_sendmmsg => ours(a as c_int) || unsafe { rights::carry(take::<*const _>(b), c as u32) },
+        libc::SYS_execve | libc::SYS_execveat => stranger(),
         libc::SYS_close => closable(a as c_int),
+        libc::SYS_exit_group | libc::SYS_exit => true,
         libc::SYS_dup | libc::SYS_fcntl => ours_or_own(a as c_int),
         libc::SYS_sendfile => ours(a as c_int) || ours(b as c_int),
         libc::SYS_splice | libc::SYS_epoll_ctl => ours(a as c_int) || ours(c as c_int),
@@ -163,10 +182,10 @@ unsafe fn hooked(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
         libc::SYS_writev => to!(io::writev(a, b, c)),
         libc::SYS_recvfrom => to!(io::recvfrom(a, b, c, d, e, f)),
         libc::SYS_sendto => to!(io::sendto(a, b, c, d, e, f)),
-        libc::SYS_recvmsg => to!(io::recvmsg(a, b, c)),
-        libc::SYS_sendmsg => to!(io::sendmsg(a, b, c)),
-        libc::SYS_recvmmsg => to!(io::recvmmsg(a, b, c, d, e)),
-        libc::SYS_sendmmsg => to!(io::sendmmsg(a, b, c, d)),
+        libc::SYS_recvmsg => to!(rights::recvmsg(a, b, c)),
+        libc::SYS_sendmsg => to!(rights::sendmsg(a, b, c)),
+        libc::SYS_recvmmsg => to!(rights::recvmmsg(a, b, c, d, e)),
+        libc::SYS_sendmmsg => to!(rights::sendmmsg(a, b, c, d)),
         libc::SYS_sendfile => to!(io::sendfile(a, b, c, d)),
         libc::SYS_splice => to!(splice::splice(a, b, c, d, e, f)),
         // The offset is in two words, of which the upper one says nothing here.
@@ -195,11 +214,15 @@ unsafe fn hooked(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
         libc::SYS_dup2 => to!(descriptor::dup2(a, b)),
         libc::SYS_dup3 => to!(descriptor::dup3(a, b, c)),
         libc::SYS_fcntl => to!(descriptor::fcntl(a, b, c)),
+        libc::SYS_execve => to!(exec::execve(a, b, c)),
+        libc::SYS_execveat => to!(exec::execveat(a, b, c, d, e)),
         libc::SYS_close_range => to!(descriptor::close_range(a, b, c)),
         libc::SYS_epoll_ctl => to!(epoll::epoll_ctl(a, b, c, d)),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_epoll_wait => to!(epoll::epoll_wait(a, b, c, d)),
         libc::SYS_epoll_pwait => to!(epoll::epoll_pwait(a, b, c, d, e)),
+        libc::SYS_exit_group => exit::leave(a as c_int),
+        libc::SYS_exit if is_last_thread() => exit::leave(a as c_int),
         libc::SYS_epoll_pwait2 => to!(epoll::epoll_pwait2(a, b, c, d, e)),
         _ => {
             // SAFETY: the caller's promise is the one asked for.

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_ulong, c_void};
 
 use super::{attempt, map, zero};
 use crate::{
-    calls::{Route, descriptor, io, socket},
+    calls::{Route, adopt, descriptor, io, socket},
     error::Errno,
     sys::{
         descriptor::borrow,
@@ -33,6 +33,27 @@ pub fn leave(fd: c_int) {
     if owner::is_current() {
         descriptor::leave(fd);
     }
+}
+
+/// A child of this process becomes another program: the caller is that child, by vfork, or starts one by posix_spawn.
+#[cold]
+pub fn child_execs() -> Route<c_int> {
+    adopt::child_execs();
+    Route::Kernel
+}
+
+/// posix_spawn_file_actions_adddup2(3): a program is to be started with this number.
+#[cold]
+pub fn spawned_with(fd: c_int) -> Route<c_int> {
+    adopt::child_duplicates(fd);
+    Route::Kernel
+}
+
+/// The calling process is not the owner, but a child that may have plans with a duplicate.
+#[cold]
+fn stranger_duplicates(fd: c_int) -> Route<c_int> {
+    adopt::child_duplicates(fd);
+    Route::Kernel
 }
 
 /// shutdown(2).
@@ -63,7 +84,7 @@ fn is_open(fd: c_int) -> bool {
 /// dup2(2).
 pub fn dup2(old: c_int, new: c_int) -> Route<c_int> {
     if !owner::is_current() {
-        return Route::Kernel;
+        return stranger_duplicates(old);
     }
     if let Some(errno) = own_in_the_way(old, new) {
         return Route::err(errno);
@@ -77,7 +98,7 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> Route<c_int> {
         return Route::err(Errno::INVAL);
     }
     if !owner::is_current() {
-        return Route::Kernel;
+        return stranger_duplicates(old);
     }
     if old == new {
         return Route::err(Errno::INVAL);
@@ -108,7 +129,7 @@ pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> Route<c_int> {
 
 fn duplicate(fd: c_int, least: c_int, close_on_exec: bool) -> Route<c_int> {
     if !owner::is_current() {
-        return Route::Kernel;
+        return stranger_duplicates(fd);
     }
     if own::is_own(fd) {
         return Route::err(Errno::BADF);
@@ -232,7 +253,7 @@ pub fn forget_stale(fd: c_int) {
 
 /// What fdopen(3) must know: whether data moves through the library, so that C's streams cannot use the kernel's socket.
 pub fn carries_data(fd: c_int) -> bool {
-    matches!(io::readable_bytes(fd), Route::Done(Ok(_)))
+    descriptor::is_unused(fd) || matches!(io::readable_bytes(fd), Route::Done(Ok(_))) || descriptor::is_lost(fd)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod fault;
 pub mod io;
 pub mod option;
 pub mod poll;
+pub mod rights;
 pub mod select;
 pub mod socket;
 pub mod splice;
@@ -22,6 +23,7 @@ pub mod vector;
 
 use core::ffi::{c_int, c_void};
 
+use super::lifecycle;
 use crate::{
     calls::{Route, descriptor as numbers},
     error::{Errno, Result},
@@ -84,6 +86,7 @@ fn interrupted<T: Answer>() -> Option<T> {
 #[inline(never)]
 fn finish_left() {
     let before = errno();
+    lifecycle::renew_if_due();
     numbers::finish_left();
     set_errno(before);
 }

@@ -90,7 +90,7 @@ pub(super) struct Pair {
 }
 
 pub(super) fn listen(h: &dyn Harness) -> Box<dyn Listening> {
-    let on = ListenOn { addr: h.server_addr(), v6_only: false, backlog: 8, endpoint: CONFIG };
+    let on = ListenOn { addr: h.server_addr(), v6_only: false, backlog: 8, only: None, endpoint: CONFIG };
     h.server().listen(&on, LISTENER).expect("listen")
 }
 
@@ -234,7 +234,7 @@ impl Pair {
                     assert!(!side.disconnected, "disconnected twice");
                     side.disconnected = true;
                 }
-                Event::Ready { .. } | Event::Incoming { .. } => panic!("a connection from nowhere"),
+                Event::Ready { .. } | Event::Incoming { .. } | Event::Declined { .. } => panic!("a connection from nowhere"),
             }
         }
     }

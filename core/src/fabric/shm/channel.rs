@@ -4,7 +4,7 @@
 use core::mem::MaybeUninit;
 
 use rustix::{
-    fd::{AsFd, BorrowedFd, OwnedFd},
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     io::{IoSlice, IoSliceMut},
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -15,7 +15,10 @@ use rustix::{
 use super::greeting::{BYTES, Greeting};
 use crate::{
     error::{Errno, Result},
-    sys::descriptor::{self, OwnFd},
+    sys::{
+        descriptor::{self, OwnFd},
+        own,
+    },
 };
 
 /// Connections that may wait for the listener's service thread; the kernel cuts it to net.core.somaxconn.
@@ -39,6 +42,11 @@ pub(super) fn listen(name: &str) -> Result<OwnFd> {
     Ok(socket)
 }
 
+/// Listens as the user that the process is now, whom SO_PEERCRED tells those who connect from then on.
+pub(super) fn listen_anew(socket: &OwnFd) -> Result<()> {
+    rustix::net::listen(socket, BACKLOG)
+}
+
 /// Connects to whoever listens under one of the names, in their order. `None`: nobody. EMFILE: the library, which has `own` numbers, may
 /// take no more.
 pub(super) fn connect(names: &[String], own: usize) -> Result<Option<OwnFd>> {
@@ -52,6 +60,23 @@ pub(super) fn connect(names: &[String], own: usize) -> Result<Option<OwnFd>> {
         }
     }
     Ok(None)
+}
+
+/// A name that is there, and nothing else. EADDRINUSE: it is.
+pub(super) fn mark(name: &str) -> Result<OwnFd> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&socket, &address(name)?)?;
+    let socket = descriptor::lift(socket);
+    // They have the listener, too.
+    own::keep_in_children(socket.as_raw_fd());
+    Ok(socket)
+}
+
+/// Whether there is one of these names. Nobody is told: nothing is sent.
+pub(super) fn is_marked(names: &[String]) -> bool {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let Ok(socket) = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None) else { return false };
+    names.iter().any(|name| address(name).is_ok_and(|address| rustix::net::connect(&socket, &address).is_ok()))
 }
 
 /// The next connection of a listener. EAGAIN: there is none.

@@ -297,6 +297,16 @@ impl ShmEndpoint {
         }
     }
 
+    fn end(&mut self, orderly: bool) {
+        if self.stage != Stage::Ended {
+            self.stage = Stage::Ended;
+            if let Some(peer) = &self.peer {
+                peer.end(orderly);
+            }
+            channel::end(&*self.channel);
+        }
+    }
+
     #[inline]
     fn is_up(&self) -> bool {
         matches!(self.stage, Stage::Answered | Stage::Up) && self.broken.is_none()
@@ -425,13 +435,20 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn disconnect(&mut self) {
-        if self.stage != Stage::Ended {
-            self.stage = Stage::Ended;
-            if let Some(peer) = &self.peer {
-                peer.end();
-            }
-            channel::end(&*self.channel);
-        }
+        self.end(self.has_delivered());
+    }
+
+    fn reset(&mut self) {
+        self.end(false);
+    }
+
+    fn peer_has_closed(&self) -> bool {
+        // What a process that was killed has sent is here, all of it.
+        !self.own.memory().is_reset()
+    }
+
+    fn has_delivered(&self) -> bool {
+        !self.waiting.iter().any(|request| matches!(request.payload, Payload::SendArea { .. }))
     }
 
     fn post_sends(&mut self, work: &[WorkRequest]) -> Result<()> {

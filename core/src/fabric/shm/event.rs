@@ -58,6 +58,8 @@ pub(super) struct Rendezvous {
     pub(super) token: Token,
     pub(super) addr: SocketAddr,
     pub(super) v6_only: bool,
+    /// As whom it listens: that is what clients see.
+    pub(super) user: AtomicU32,
     /// What connections are made with.
     pub(super) endpoint: Leaf<EndpointConfig>,
 }
@@ -67,6 +69,18 @@ impl Rendezvous {
     pub(super) fn resize(&self, endpoint: &EndpointConfig) {
         *self.endpoint.lock() = *endpoint;
     }
+
+    /// A process that has changed its user (setuid(2)) since it began to listen listens anew: clients see it as it is from now on.
+    fn listen_as(&self, user: u32) {
+        if self.user.swap(user, Ordering::Relaxed) != user {
+            let _ = channel::listen_anew(&self.socket);
+        }
+    }
+}
+
+/// Who this process is now.
+pub(super) fn user_now() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// Who is behind a descriptor.
@@ -235,7 +249,7 @@ impl Shared {
 
     /// Whether a program of this user may be connected with.
     pub(super) fn lets_in(&self, uid: Option<u32>) -> bool {
-        self.any_uid || uid == Some(rustix::process::geteuid().as_raw())
+        self.any_uid || uid == Some(user_now())
     }
 
     /// Memory for a connection.
@@ -323,10 +337,11 @@ impl Shared {
             self.attend(listener, false);
         }
         let channel = descriptor::lift_sparingly(channel, self.endpoints()).inspect_err(|errno| warn_of_limit(*errno)).ok()?;
+        listener.listen_as(user_now());
         let uid = channel::peer_uid(channel.as_fd());
         if !self.lets_in(uid) {
             log_debug!("a client of {} is left to the kernel", channel::user(uid));
-            return None;
+            return Some(Event::Declined { listener: listener.token });
         }
         self.take_request(listener, channel)
     }
@@ -352,7 +367,7 @@ impl Shared {
                 self.await_request(listener, channel);
                 return None;
             }
-            Heard::End => return None,
+            Heard::End => return Some(Event::Declined { listener: listener.token }),
             Heard::Greeting(greeting, file) if greeting.verdict == Verdict::Request => (greeting, file),
             Heard::Greeting(..) | Heard::Nonsense => {
                 log_debug!("a client of {} speaks nonsense", listener.addr);

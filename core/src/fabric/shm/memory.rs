@@ -5,7 +5,7 @@
 //! | 0 | `armed`: how the owner wants to be woken at the next message (bit 0: the bell, bit 1: this word) | owner, taken back by the peer |
 //! | 4 | `starved`: the peer waits for receives to be posted | peer, taken back by the owner |
 //! | 8 | `answered`: the peer's answer is on its way | peer |
-//! | 12 | `ended`: the peer has ended the connection, and puts nothing more into the ring | peer |
+//! | 12 | `ended`: the peer has ended the connection, and puts nothing more into the ring: 1, or 2 for a reset | peer |
 //! | 64 | `posted`: how many receives the owner has posted, modulo 2^32 | owner |
 //! | 68 | the processor on which the owner has last waited, and 1; 0: it has not | owner |
 //! | 128 | ring of messages, 8 bytes each: its number, modulo 2^32, above the message | peer |
@@ -20,7 +20,7 @@ use core::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
 };
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -32,7 +32,7 @@ use super::greeting::Greeting;
 use crate::{
     error::{Errno, Result},
     fabric::{EndpointConfig, Region, SleepWord},
-    sys::{descriptor::OwnFd, futex, small_file},
+    sys::{descriptor::OwnFd, futex, once::Once, small_file},
     wire::Sge,
     work::{ExposedMemory, RemoteAddress},
 };
@@ -44,6 +44,9 @@ const WORD: u32 = 2;
 const STARVED: usize = 4;
 const ANSWERED: usize = 8;
 const ENDED: usize = 12;
+/// What `ended` says.
+const ORDERLY: u32 = 1;
+const RESET: u32 = 2;
 const POSTED: usize = 64;
 const PROCESSOR: usize = 68;
 const RING: usize = 128;
@@ -212,14 +215,19 @@ impl Memory {
     }
 
     /// Peer: has ended the connection. The channel says so too, but to a thread that has to wake first.
-    pub(super) fn end(&self) {
-        self.word(ENDED).store(1, Ordering::Release);
+    pub(super) fn end(&self, orderly: bool) {
+        self.word(ENDED).store(if orderly { ORDERLY } else { RESET }, Ordering::Release);
     }
 
     /// Owner: whether the peer has. If so, all that it has put into the ring can be seen.
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
         self.word(ENDED).load(Ordering::Acquire) != 0
+    }
+
+    /// Owner: whether it has, and in disorder.
+    pub(super) fn is_reset(&self) -> bool {
+        self.word(ENDED).load(Ordering::Acquire) == RESET
     }
 
     #[inline(always)]
@@ -385,7 +393,7 @@ fn sealed_file(len: usize) -> Result<OwnedFd> {
 /// Whether the kernel gives no more memory than it has (proc(5), overcommit_memory 2). A page of a memory file is asked for only when it
 /// is touched: what is missing then is a SIGBUS, so that all of them are asked for before.
 pub(super) fn promises_are_kept() -> bool {
-    static STRICT: OnceLock<bool> = OnceLock::new();
+    static STRICT: Once<bool> = Once::new();
     *STRICT.get_or_init(|| small_file::read(c"/proc/sys/vm/overcommit_memory", &mut [0; 16]).and_then(small_file::number) == Some(2))
 }
 

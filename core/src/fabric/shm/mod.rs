@@ -8,8 +8,8 @@
 //! comes as [`Endpoint::outcome`](super::Endpoint::outcome).
 
 use core::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::atomic::AtomicBool,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::atomic::{AtomicBool, AtomicU32},
 };
 use std::{os::fd::RawFd, sync::Arc};
 
@@ -21,9 +21,9 @@ use rustix::{
 use crate::{
     config,
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, Kernel, ListenOn, Listening, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
     log_debug,
-    sys::{descriptor, lock::Leaf},
+    sys::{descriptor::OwnFd, lock::Leaf},
 };
 
 mod channel;
@@ -77,7 +77,7 @@ impl Shm {
     fn client_addr(&self, to: &ConnectTo, source: IpAddr) -> SocketAddr {
         let bound = to.local.filter(|local| local.port() != 0);
         let ip = to.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified()).unwrap_or(source);
-        let port = bound.map(|bound| bound.port()).or_else(|| reserve(to.kernel?)).unwrap_or_else(|| self.port());
+        let port = bound.map(|bound| bound.port()).or_else(|| to.kernel?.reserve()).unwrap_or_else(|| self.port());
         let mut addr = to.peer;
         addr.set_ip(ip);
         addr.set_port(port);
@@ -100,21 +100,13 @@ fn source_on_this_host(peer: SocketAddr) -> Option<IpAddr> {
     (source.ip() == peer.ip()).then_some(peer.ip())
 }
 
-/// Binds the program's socket to a port of the kernel's choice. Not to an address: that would show (ipv6(7), IPV6_V6ONLY), and stay if
-/// the kernel has to connect after all.
-fn reserve(kernel: Kernel) -> Option<u16> {
-    let socket = descriptor::borrow(kernel.fd)?;
-    let any = if kernel.is_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
-    rustix::net::bind(socket, &SocketAddr::new(any, 0)).ok()?;
-    let port = SocketAddr::try_from(getsockname(socket).ok()?).ok()?.port();
-    (port != 0).then_some(port)
-}
-
 impl Fabric for Shm {
     fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
         let source = source_on_this_host(to.peer).ok_or(ConnectFailure::NoRoute)?;
         let channel = match channel::connect(&name::candidates(to.peer), self.shared.endpoints()) {
-            Ok(channel) => channel.ok_or(ConnectFailure::Refused)?,
+            Ok(Some(channel)) => channel,
+            Ok(None) if self.is_marked(to.peer) => return Err(ConnectFailure::Deferred),
+            Ok(None) => return Err(ConnectFailure::Refused),
             Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(ConnectFailure::Limit(errno)),
             Err(errno) => return Err(ConnectFailure::Other(errno)),
         };
@@ -149,11 +141,31 @@ impl Fabric for Shm {
                 break;
             }
         }
-        let (id, quiet) = (self.shared.id(), AtomicBool::new(false));
-        let rendezvous = Rendezvous { id, socket: socket?, quiet, token, addr, v6_only: on.v6_only, endpoint: Leaf::new(on.endpoint) };
+        let (id, quiet, user) = (self.shared.id(), AtomicBool::new(false), AtomicU32::new(event::user_now()));
+        let rendezvous =
+            Rendezvous { id, socket: socket?, quiet, token, addr, v6_only: on.v6_only, user, endpoint: Leaf::new(on.endpoint) };
         let rendezvous = Arc::new(rendezvous);
         self.shared.listen(&rendezvous)?;
         Ok(Box::new(Listener { rendezvous, shared: Arc::clone(&self.shared) }))
+    }
+
+    fn mark(&self, on: &ListenOn) -> Option<OwnFd> {
+        channel::mark(&name::of_mark(&name::of_listener(on.addr, on.v6_only))).ok()
+    }
+
+    fn is_marked(&self, peer: SocketAddr) -> bool {
+        source_on_this_host(peer).is_some() && channel::is_marked(&name::candidates(peer).map(|name| name::of_mark(&name)))
+    }
+
+    fn decline(&self, peer: SocketAddr) {
+        if source_on_this_host(peer).is_some() {
+            // What comes and goes without a request has no use for the listener.
+            let _ = channel::connect(&name::candidates(peer), self.shared.endpoints());
+        }
+    }
+
+    fn reaches_others(&self) -> bool {
+        false
     }
 
     fn event_fds(&self) -> EventFds {
@@ -178,6 +190,10 @@ impl Listening for Listener {
 
     fn peers_fd(&self) -> Option<RawFd> {
         Some(self.rendezvous.socket.as_raw_fd())
+    }
+
+    fn pause(&self) {
+        channel::end(&self.rendezvous.socket);
     }
 
     fn attend(&self, attended: bool) {

@@ -17,6 +17,11 @@ pub(super) fn of_listener(addr: SocketAddr, v6_only: bool) -> String {
     format!("{PREFIX}{addr}{only}")
 }
 
+/// The name of a mark on a listener's address.
+pub(super) fn of_mark(listener: &str) -> String {
+    format!("{listener}/tcp-first")
+}
+
 /// Where a listener may be that a client of this address reaches: ip(7), ipv6(7), IPV6_V6ONLY.
 pub(super) fn candidates(peer: SocketAddr) -> [String; CANDIDATES] {
     let any_v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), peer.port());
@@ -70,6 +75,6 @@ mod tests {
     #[test]
     fn names_fit_a_unix_address() {
         let longest = "[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255%4294967295]:65535".parse().unwrap();
-        assert!(of_listener(longest, false).len() < 107);
+        assert!(of_mark(&of_listener(longest, false)).len() < 107);
     }
 }

@@ -85,7 +85,7 @@ const CONFIG: EndpointConfig = EndpointConfig {
 };
 
 fn listen(shm: &Shm) -> Box<dyn Listening> {
-    let on = ListenOn { addr: SocketAddr::from(([127, 0, 0, 1], 0)), v6_only: false, backlog: 16, endpoint: CONFIG };
+    let on = ListenOn { addr: SocketAddr::from(([127, 0, 0, 1], 0)), v6_only: false, backlog: 16, only: None, endpoint: CONFIG };
     shm.listen(&on, Token(1)).unwrap()
 }
 
@@ -236,7 +236,9 @@ fn a_listener_that_others_hold_keeps_nobody_busy() {
     let socket = channel::listen(&name::of_listener(addr, false)).unwrap();
     let held = rustix::io::fcntl_dupfd_cloexec(&socket, 0).unwrap();
     let (id, quiet) = (shm.shared.id(), AtomicBool::new(false));
-    let rendezvous = Arc::new(Rendezvous { id, socket, quiet, token: Token(1), addr, v6_only: false, endpoint: Leaf::new(CONFIG) });
+    let user = core::sync::atomic::AtomicU32::new(event::user_now());
+    let rendezvous = Rendezvous { id, socket, quiet, token: Token(1), addr, v6_only: false, user, endpoint: Leaf::new(CONFIG) };
+    let rendezvous = Arc::new(rendezvous);
     shm.shared.listen(&rendezvous).unwrap();
     drop(Listener { rendezvous, shared: Arc::clone(&shm.shared) });
     assert!(!is_busy(&shm));

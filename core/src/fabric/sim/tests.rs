@@ -45,7 +45,7 @@ impl Two {
 
     fn listen(&self) -> Box<dyn Listening> {
         let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 7000);
-        self.server.listen(&ListenOn { addr, v6_only: false, backlog: 2, endpoint: CONFIG }, Token(1)).unwrap()
+        self.server.listen(&ListenOn { addr, v6_only: false, backlog: 2, only: None, endpoint: CONFIG }, Token(1)).unwrap()
     }
 
     fn start(&self, token: Token) -> core::result::Result<Started, ConnectFailure> {
@@ -220,7 +220,7 @@ fn killed_host_disconnects_and_can_start_again() {
     assert!(server.post_receives(1).is_err());
     assert!(
         two.server
-            .listen(&ListenOn { addr: SocketAddr::new(SERVER_IP, 1), v6_only: false, backlog: 1, endpoint: CONFIG }, Token(5))
+            .listen(&ListenOn { addr: SocketAddr::new(SERVER_IP, 1), v6_only: false, backlog: 1, only: None, endpoint: CONFIG }, Token(5))
             .is_err()
     );
     let mut late = two.ready(Token(4));

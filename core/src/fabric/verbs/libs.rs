@@ -5,7 +5,6 @@
 //! [`inside`](crate::sys::inside) guard: the libraries call `socket`, `read`, `close` and the like, which may be hooked.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
-use std::sync::OnceLock;
 
 use rdma_sys::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
@@ -13,7 +12,10 @@ use rdma_sys::{
 };
 
 use super::OpenError;
-use crate::{error::Errno, sys::inside};
+use crate::{
+    error::Errno,
+    sys::{inside, once::Once},
+};
 
 /// Opens a library and returns its handle.
 fn open(name: &'static CStr) -> Result<*mut c_void, OpenError> {
@@ -104,7 +106,7 @@ table! {
 
 /// The process's table. The first call opens the libraries; a failure is remembered too.
 pub(super) fn get() -> Result<&'static Libs, OpenError> {
-    static LIBS: OnceLock<Result<Libs, OpenError>> = OnceLock::new();
+    static LIBS: Once<Result<Libs, OpenError>> = Once::new();
     let libs = LIBS.get_or_init(|| {
         let _inside = inside::enter_uncancelled();
         let libs = Libs::load()?;

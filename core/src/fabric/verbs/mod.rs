@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
-    sys::{clock::Nanos, inside},
+    sys::{clock::Nanos, inside, own},
 };
 
 mod cm;
@@ -96,6 +96,7 @@ impl Verbs {
             return Err(OpenError::NoDevice);
         }
         let libs = libs::get()?;
+        own::keep_all_in_children();
         let mut count = 0;
         // SAFETY: the result is ours to write.
         let list = unsafe { (libs.ibv_get_device_list)(&mut count) };

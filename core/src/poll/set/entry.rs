@@ -134,7 +134,7 @@ impl Entry {
     /// Puts it where its socket's role wants it: the kernel's set, or among those that a fabric announces, or both.
     pub(super) fn place(&mut self, own: &Own, socket: &Socket) -> Result<()> {
         let wanted = match socket.role() {
-            Role::Fresh | Role::Kernel => true,
+            Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred => true,
             Role::Listener => socket.listener().is_some_and(|listener| listener.kernel_listens()),
             Role::Stream => false,
         };

@@ -16,6 +16,7 @@ use crate::{
     sys::{
         descriptor::{self, OwnFd},
         lock::{Leaf, LeafGuard},
+        own,
     },
 };
 
@@ -49,6 +50,13 @@ impl Mailbox {
             let _ = self.wake.set(event);
         }
         Ok(self.wake.get().map_or(-1, AsRawFd::as_raw_fd))
+    }
+
+    /// See [`Set::let_go`].
+    pub(super) fn let_go(&self) {
+        if let Some(wake) = self.wake.get() {
+            own::close(wake.as_raw_fd());
+        }
     }
 
     fn mail(&self) -> LeafGuard<'_, Mail> {

@@ -40,6 +40,8 @@ use crate::{
         descriptor::{self, OwnFd},
         epoll::{self, Event},
         lock::{Guard, Lock},
+        once::Once,
+        own,
     },
 };
 
@@ -64,6 +66,8 @@ pub struct Set {
     tag: AtomicU64,
     /// It was made before this process was forked: the kernel has it.
     inherited: AtomicBool,
+    /// And a thread was at work on its members then.
+    torn: AtomicBool,
     spin: Spin,
 }
 
@@ -100,6 +104,7 @@ impl Set {
             count: AtomicU32::new(0),
             tag: AtomicU64::new(0),
             inherited: AtomicBool::new(false),
+            torn: AtomicBool::new(false),
             spin: Spin::default(),
         })
     }
@@ -112,7 +117,22 @@ impl Set {
 
     /// This process is the child of the one that made it: members and locks are the parent's.
     pub fn inherit(&self) {
+        self.torn.fetch_or(!self.members.is_free(), Ordering::Relaxed);
         self.inherited.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nothing is known of its members, as a thread that is not there was at work on them.
+    fn is_torn(&self) -> bool {
+        self.torn.load(Ordering::Relaxed)
+    }
+
+    /// The last number of an inherited set is closed. The rest is the parent's.
+    pub fn let_go(&self) {
+        if let Some(own) = self.own.get() {
+            own::close(own.program.as_raw_fd());
+            own::close(own.private.as_raw_fd());
+        }
+        self.mailbox.let_go();
     }
 
     /// Whether it was made before this process was forked.
@@ -145,6 +165,9 @@ impl Set {
         if let Err(errno) = added {
             self.tag.store(0, Ordering::Release);
             return Err(errno);
+        }
+        for fd in [program.as_raw_fd(), private.as_raw_fd(), wake] {
+            own::keep_in_children(fd);
         }
         Ok(self.own.get_or_init(|| Own { program, private }))
     }
@@ -330,7 +353,7 @@ impl Drop for Set {
 }
 
 /// See [`usual_tag`].
-static USUAL_TAG: OnceLock<u64> = OnceLock::new();
+static USUAL_TAG: Once<u64> = Once::new();
 
 /// The tag of every set whose program does not use the same data: who has waited in a set whose number is another one's, or nobody's, by
 /// now still knows it.

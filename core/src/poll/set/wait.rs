@@ -1,7 +1,10 @@
 //! epoll_wait: looks at hot members, at the kernel's, and sleeps for all of them at once.
 
 use core::{sync::atomic::Ordering, time::Duration};
-use std::sync::{Arc, Weak};
+use std::{
+    os::fd::RawFd,
+    sync::{Arc, Weak},
+};
 
 use libc::{EPOLL_CTL_MOD, POLLIN};
 use rustix::fd::AsRawFd;
@@ -16,6 +19,7 @@ use crate::{
     sys::{
         clock::{self, Nanos},
         epoll::{self, Event},
+        owner::Process,
         ppoll::{PollFd, SignalMask, ppoll},
     },
 };
@@ -31,6 +35,9 @@ const ANNOUNCED: usize = 64;
 
 const NOTHING: Event = Event { events: 0, u64: 0 };
 
+/// Members that are lost connections: number, event, and whether it is to be reported once.
+pub(super) type Lost = SmallVec<[(RawFd, Event, bool); 4]>;
+
 /// Events found for listeners, which may have one from the kernel as well.
 type Listeners = SmallVec<[u64; 2]>;
 
@@ -39,7 +46,11 @@ impl Set {
     pub fn wait(&self, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
         let Some(own) = self.own.get() else { return Err(Errno::INVAL) };
         let most = config::get().max_events.map_or(events.len(), |most| most.min(events.len()));
+        let process = Process::this();
         let waited = self.wait_for(own, events.get_mut(..most).unwrap_or_default(), timeout, mask);
+        if process.has_forked() {
+            return Err(Errno::INTR);
+        }
         // Whatever it has found: it may have taken an announcement that was no event.
         self.leave(own);
         waited
@@ -134,7 +145,7 @@ impl Set {
     fn ask(&self, own: &Own, events: &mut [Event], timeout: Option<Duration>, mask: Option<SignalMask>) -> Result<usize> {
         let found = epoll::wait(own.program.as_raw_fd(), events, timeout, mask)?;
         let (found, announced) = self.strip(events, found);
-        if announced {
+        if announced && !self.is_inherited() {
             self.harvest(own, &mut *self.members()?);
         }
         if found > 0 {
@@ -178,6 +189,23 @@ impl Set {
                 return Some(Ok(0));
             }
         }
+    }
+
+    /// In a forked child: the members that are lost connections, as `lost` knows them by number and flags, with the event that it gives. None where
+    /// another thread was changing the set at fork.
+    pub fn lost(&self, lost: impl Fn(RawFd, u32) -> Option<u32>) -> Lost {
+        let mut found = Lost::new();
+        if self.is_torn() {
+            return found;
+        }
+        let Ok(mut members) = self.members() else { return found };
+        for entry in members.entries.iter_mut().filter(|entry| !entry.disabled && !entry.number_is_closed && entry.stream().is_some()) {
+            if let Some(events) = lost(entry.fd, entry.flags()) {
+                let once = entry.flags() & (super::ET | super::ONESHOT) != 0;
+                found.push((entry.fd, Event { events, u64: entry.data }, once));
+            }
+        }
+        found
     }
 
     /// Whether a wait is to be left to the kernel, since that has all members. [`Set::sift`] follows then.
@@ -305,6 +333,9 @@ impl Set {
         let (mut found, mut listeners) = (0, Listeners::new());
         while found == 0 && now < until {
             turns.pause();
+            if self.is_inherited() {
+                return Err(Errno::INTR);
+            }
             found = self.take(own, &mut *self.members()?, events, See::Now, &mut listeners);
             now = clock::now();
         }
@@ -329,6 +360,10 @@ impl Set {
             nested.iter().for_each(|inner| inner.refresh());
             polled.and_then(|_| self.ask(own, events, Some(Duration::ZERO), None))
         };
+        if self.is_inherited() {
+            // A signal handler has forked, and this is the child.
+            return Err(Errno::INTR);
+        }
         self.mailbox.wake_up();
         self.members()?.kernel_looked = clock::now();
         self.add_own(own, events, slept?)

@@ -81,6 +81,11 @@ impl Connection {
         self.state.peer_is_gone() || (!self.has_work() && !self.control_is_due() && self.outstanding() == 0)
     }
 
+    /// Whether no data that was given to send waits for its turn.
+    pub fn all_posted(&self) -> bool {
+        self.due.second.is_none() && self.sender.committed() == 0
+    }
+
     /// Sends a zero-length write that needs nothing from the peer, signaled. False if one is under way, or there is nobody to send to.
     pub fn keep_alive(&mut self) -> bool {
         if self.peer.is_none() || self.state.peer_is_gone() || self.due.keep_alive || self.queue.keep_alive() {

@@ -90,8 +90,8 @@ impl Connection {
         }
     }
 
-    /// DISCONNECT arrived: what we have not sent cannot be received any more.
-    pub(super) fn peer_disconnects(&mut self) {
+    /// DISCONNECT arrived, or the peer's process is gone and all has come that it had sent: what we have not sent cannot be received any more.
+    pub fn peer_disconnects(&mut self) {
         let side = match self.state {
             State::WriteShut | State::Disconnected(Side::Local | Side::Both) => Side::Both,
             _ => Side::Peer,

@@ -2,11 +2,11 @@
 
 use core::{sync::atomic::Ordering, time::Duration};
 
-use super::{Engine, Phase, State, Stream};
+use super::{CLOSE_TIME, Engine, Phase, State, Stream};
 use crate::{
     error::Errno,
     log_debug,
-    service::Care,
+    service::{Care, Ending},
     socket::wait::Interest,
     sys::clock::{self, Nanos},
 };
@@ -129,9 +129,28 @@ impl Stream {
         match (state.phase, state.failure, state.deadline) {
             (Phase::Connecting, Some(_), _) => Care::Forget,
             (Phase::Connecting, None, Some(deadline)) if now >= deadline => Care::Forget,
-            (Phase::Connecting, None, deadline) => Care::Until(deadline),
+            (Phase::Connecting, None, deadline) => Care::Until(clock::earlier(deadline, self.moving_until(state, now))),
             _ => Care::Release,
         }
+    }
+
+    /// The process ends: as close does it, and the kernel for TCP, whose only option that counts then is a linger time of 0. Everything
+    /// stays where it is, since to give memory back may not be possible here.
+    pub(super) fn end_now(&self, state: &mut State, now: Nanos) -> Ending {
+        if state.phase == Phase::Up {
+            state.deadline = Some(now.saturating_add(CLOSE_TIME));
+            match state.engine.as_mut() {
+                Some(engine) if !self.resets.load(Ordering::Relaxed) => engine.disconnect(),
+                _ => state.deadline = Some(now),
+            }
+            self.set_phase(state, Phase::Closing);
+        }
+        if state.phase == Phase::Closing
+            && let (Care::Forget, engine) = self.care_closing(state, now)
+        {
+            state.engine = engine;
+        }
+        if state.phase == Phase::Closing { Ending::Waits } else { Ending::Over }
     }
 
     /// A turn of the service for a stream that is being closed.
@@ -143,11 +162,11 @@ impl Stream {
                 engine.clear_events();
                 engine.pump();
                 engine.speak(now);
-                if !engine.connection().all_sent() {
+                if !engine.is_delivered() {
                     engine.arm();
                     engine.pump();
                 }
-                let sent = engine.connection().all_sent();
+                let sent = engine.is_delivered();
                 if sent && engine.needs_farewell() {
                     state.farewell.get_or_insert(now.saturating_add(FAREWELL));
                     engine.arm();
@@ -160,8 +179,11 @@ impl Stream {
             let first_word = state.engine.as_ref().and_then(Engine::listens_until);
             return (Care::Until(clock::earlier(clock::earlier(Some(deadline), first_word), state.farewell)), None);
         }
-        if let Some(engine) = state.engine.as_mut() {
-            engine.end();
+        match state.engine.as_mut() {
+            // Nobody has asked for an orderly end.
+            Some(engine) if engine.is_open() => engine.end_in_disorder(),
+            Some(engine) => engine.end(),
+            None => {}
         }
         self.set_phase(state, Phase::Closed);
         self.event_fd.store(-1, Ordering::Release);

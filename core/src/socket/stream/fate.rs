@@ -3,14 +3,14 @@
 use core::{sync::atomic::Ordering, time::Duration};
 use std::{os::fd::RawFd, sync::Arc};
 
-use super::{Phase, State, Stream};
+use super::{Moving, Phase, State, Stream};
 use crate::{
     error::{Errno, Result},
     fabric::{ConnectFailure, Endpoint, Event, FabricKind},
     log_info, log_trace,
-    service::{Care, Handler},
+    service::{Care, Ending, Handler},
     socket::{account, connect, engine::Engine, wait::Interest},
-    sys::clock::Nanos,
+    sys::{clock::Nanos, inside, lock::Reentered},
 };
 
 /// How long a peer has on iWARP to send its first message, which every rsockets library does at once, in nanoseconds.
@@ -19,13 +19,15 @@ const FIRST_WORD: Nanos = 1_000_000_000;
 impl Stream {
     /// No fabric has made the connection: it has failed, or the time is over.
     fn not_connected(self: &Arc<Self>) {
-        let (failure, peer) = match self.state.lock() {
+        let (failure, peer, moving) = match self.state.lock() {
             Ok(mut state) => {
                 let stopped = state.engine.as_ref().is_some_and(|engine| engine.kind() == FabricKind::Shm);
-                // That a program of this host is stopped says nothing of others there.
-                (state.failure.take(), state.peer.filter(|_| !stopped))
+                let failure = state.failure.take();
+                let moving = failure.is_none() && self.gives_up(&state);
+                // That a program of this host is stopped says nothing of others there; nor does one that leaves its end alone.
+                (failure, state.peer.filter(|_| !stopped && !moving), moving)
             }
-            Err(_) => (None, None),
+            Err(_) => (None, None, false),
         };
         if failure.is_none() {
             log_trace!("connection {}: nobody answers", self.token.0);
@@ -34,15 +36,24 @@ impl Stream {
             }
             self.service.fabric().cancel(self.token);
         }
-        self.connect_failed(failure.unwrap_or(ConnectFailure::TimedOut));
+        self.connect_failed(failure.unwrap_or(if moving { ConnectFailure::Plain } else { ConnectFailure::TimedOut }));
     }
 
     pub(super) fn connect_failed(self: &Arc<Self>, failure: ConnectFailure) {
-        account::fallback(failure);
-        let engine = {
+        let (engine, moving) = {
             let Ok(mut state) = self.state.lock() else { return };
             if state.phase != Phase::Connecting {
                 return;
+            }
+            if self.hears_on(&mut state, failure) {
+                let engine = state.engine.take();
+                drop(state);
+                drop(engine);
+                return self.service.take_care(self.token);
+            }
+            account::fallback(failure);
+            if let Some(moving) = &state.moving {
+                account::stayed(moving.is_client());
             }
             if let Some(peer) = state.peer {
                 log_info!("{peer}: left to TCP: {failure}");
@@ -55,10 +66,11 @@ impl Stream {
             state.deadline = None;
             self.set_phase(&mut state, phase);
             self.event_fd.store(-1, Ordering::Release);
-            state.engine.take()
+            (state.engine.take(), state.moving.take())
         };
         self.sleepers.wake(Interest::all());
         drop(engine);
+        drop(moving);
         drop(self.service.forget(self.token));
     }
 
@@ -108,9 +120,9 @@ impl Stream {
 
     /// The connection stands, unless the peer's private data makes no sense.
     fn establish(&self, state: &mut State, private_data: &[u8]) -> Result<()> {
-        let accepted = state.phase == Phase::Accepting;
+        let (was_asked, accepted) = (state.was_asked(), state.has_accepted());
         let Some(engine) = state.engine.as_mut() else { return Err(Errno::CONNRESET) };
-        if accepted {
+        if was_asked {
             engine.accepted(self.service.now().saturating_add(FIRST_WORD));
         } else if let Err(errno) = engine.establish(private_data) {
             engine.end();
@@ -124,9 +136,15 @@ impl Stream {
         if let Some(peer) = state.peer {
             log_info!("{peer}: {} over {kind}", if accepted { "accepted" } else { "connected" });
         }
+        if state.moving.is_some() {
+            self.service.take_care(self.token);
+        }
         self.wakes_by_word.store(kind == FabricKind::Shm, Ordering::Relaxed);
         state.deadline = None;
-        state.unreported = !accepted && state.fallback.take().is_some();
+        state.unreported = match &state.moving {
+            Some(moving) => moving.is_unreported(),
+            None => !accepted && state.fallback.take().is_some(),
+        };
         self.set_phase(state, Phase::Up);
         self.hand_over(state);
         Ok(())
@@ -173,6 +191,9 @@ impl Stream {
             state.local = Some(local);
             state.peer = Some(peer);
         }
+        if let Some(moving) = &state.moving {
+            (state.local, state.peer) = moving.names();
+        }
     }
 
     pub(super) fn disconnected(self: &Arc<Self>) {
@@ -183,11 +204,11 @@ impl Stream {
             }
             let phase = state.phase;
             // The end of a short connection overtakes the word that it stood: the program gets what it has brought, as with TCP.
-            let was_up = phase == Phase::Accepting && state.engine.as_ref().is_some_and(Engine::has_arrived);
+            let was_up = state.was_asked() && phase != Phase::Up && state.engine.as_ref().is_some_and(Engine::has_arrived);
             if was_up {
                 self.note_endpoint_again(&mut state);
                 if let Some(engine) = &state.engine {
-                    account::connected(engine.kind(), true);
+                    account::connected(engine.kind(), state.has_accepted());
                 }
                 self.set_phase(&mut state, Phase::Up);
                 self.hand_over(&state);
@@ -203,7 +224,7 @@ impl Stream {
                 }
                 drop(self.service.forget(self.token));
             }
-            Phase::Connecting => self.connect_failed(ConnectFailure::Refused),
+            Phase::Connecting if !was_up => self.connect_failed(ConnectFailure::Refused),
             _ => {}
         }
     }
@@ -222,7 +243,8 @@ impl Handler for Stream {
                 }
             }
             Event::Disconnected { .. } => self.disconnected(),
-            Event::Incoming { mut endpoint, .. } => endpoint.reject(),
+            Event::Incoming { endpoint, private_data, .. } => self.taken(endpoint, private_data),
+            Event::Declined { .. } => self.declined(),
         }
     }
 
@@ -230,20 +252,30 @@ impl Handler for Stream {
         if let Some(time) = self.given_up.swap(0, Ordering::AcqRel).checked_sub(1) {
             self.close(Some(Duration::from_nanos(time)), false);
         }
-        let (care, engine) = {
+        self.move_on(now);
+        let (care, engine, moved) = {
             let Ok(mut state) = self.state.lock() else { return Care::Until(Some(now.saturating_add(1_000_000))) };
-            match state.phase {
+            let moved = if state.phase == Phase::Up { state.moving.take() } else { None };
+            let (care, engine) = match state.phase {
                 Phase::Closing => self.care_closing(&mut state, now),
                 Phase::Up => (self.care_up(&mut state, now), None),
                 Phase::Connecting => (self.care_connecting(&mut state, now), None),
                 Phase::Accepting | Phase::Kernel | Phase::Failed => (Care::Release, None),
                 Phase::Closed => (Care::Forget, state.engine.take()),
-            }
+            };
+            (care, engine, moved)
         };
         drop(engine);
+        if let Some(moved) = moved {
+            moved.leave();
+        }
         if matches!(care, Care::Forget) {
             if self.phase() == Phase::Connecting {
                 self.not_connected();
+            }
+            // It may have been the end of a first attempt only.
+            if self.phase() == Phase::Connecting {
+                return Care::Until(Some(now));
             }
             self.sleepers.wake(Interest::all());
         }
@@ -252,20 +284,25 @@ impl Handler for Stream {
 
     fn event_fd(&self) -> Option<RawFd> {
         let fd = self.event_fd.load(Ordering::Acquire);
-        let watched = self.state.lock().is_ok_and(|state| match state.phase {
-            Phase::Connecting | Phase::Closing => true,
+        let state = self.state.lock().ok()?;
+        let watched = match state.phase {
+            Phase::Connecting => return Moving::watched(&state).or((fd >= 0).then_some(fd)),
+            Phase::Closing => true,
             _ => state.engine.as_ref().is_some_and(|engine| engine.wants_to_send()),
-        });
+        };
         (fd >= 0 && watched).then_some(fd)
     }
 
-    fn finish(self: Arc<Self>) {
-        if self.phase() == Phase::Up {
-            self.close(None, false);
-        }
+    fn before_fork(self: Arc<Self>) {
+        self.stay();
     }
 
-    fn is_finishing(&self) -> bool {
-        self.phase() == Phase::Closing
+    fn end(&self, now: Nanos) -> Ending {
+        // Waits for no lock: see `sys::lock`.
+        let _hurry = inside::hurry();
+        match self.state.lock() {
+            Ok(mut state) => self.end_now(&mut state, now),
+            Err(Reentered) => Ending::Held,
+        }
     }
 }

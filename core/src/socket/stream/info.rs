@@ -3,7 +3,10 @@
 use core::sync::atomic::Ordering;
 
 use super::{Phase, State, Stream};
-use crate::error::Result;
+use crate::{
+    error::Result,
+    protocol::stream::{Side, State as Flow},
+};
 
 /// The states of <netinet/tcp.h>.
 const ESTABLISHED: u8 = 1;
@@ -75,6 +78,8 @@ fn tcp_state(state: &State) -> u8 {
     match (state.phase, &state.engine) {
         (Phase::Connecting, _) => SYN_SENT,
         (Phase::Up, Some(engine)) if engine.is_over() => CLOSE,
+        // The peer has not ended it yet.
+        (Phase::Up, Some(engine)) if engine.connection().state() == Flow::Disconnected(Side::Local) => FIN_WAIT2,
         (Phase::Up, Some(engine)) => match (engine.connection().state().peer_may_send(), engine.write_shut()) {
             (true, false) => ESTABLISHED,
             (true, true) => FIN_WAIT2,

@@ -93,6 +93,7 @@ impl Stream {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
         if !state.may_transfer()? {
+            self.undecided(state, false);
             return Ok(Some(0));
         }
         // After a failed connect there is nothing to read: end of file, as with TCP.
@@ -114,6 +115,7 @@ impl Stream {
             if !peek {
                 engine.note_moved(0, count);
                 account::received(engine.kind(), count);
+                self.note_read();
             }
             self.hand_over(state);
             return Ok(Some(count));
@@ -123,7 +125,7 @@ impl Stream {
         }
         // An error that comes after a part was taken is left for the next call, as with TCP.
         if done == 0
-            && let Some(error) = engine.take_error()
+            && let Some(error) = engine.take_read_error()
         {
             return Err(error);
         }
@@ -167,6 +169,7 @@ impl Stream {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
         if !state.may_transfer()? {
+            self.undecided(state, true);
             return Ok(None);
         }
         self.pump(state);
@@ -191,6 +194,7 @@ impl Stream {
     /// Waits for room for what is left. Apart from the rest: most calls find room.
     #[inline(never)]
     fn send_rest(&self, from: &[IoSlice<'_>], mut done: usize, wanted: usize, blocking: Blocking) -> Result<usize> {
+        let blocking = if blocking == Blocking::Never && done == 0 { self.first_send() } else { blocking };
         while done < wanted {
             let sent = self.wait(Interest::WRITE, blocking, done == 0, State::can_send).and_then(|()| self.send_again(from, done, wanted));
             match sent {
@@ -214,6 +218,7 @@ impl Stream {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
         if !state.may_transfer()? {
+            self.undecided(state, true);
             return Ok(0);
         }
         let Some(engine) = state.engine.as_mut() else { return Err(Errno::PIPE) };

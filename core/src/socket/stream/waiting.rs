@@ -17,6 +17,7 @@ use crate::{
     sys::{
         clock::{self, Nanos},
         futex,
+        owner::Process,
         ppoll::{PollFd, ppoll},
         signals,
     },
@@ -74,6 +75,7 @@ impl Stream {
     /// restarted, but returns how much.
     pub(super) fn wait(&self, interest: Interest, blocking: Blocking, restart: bool, ready: impl Fn(&State) -> bool) -> Result<()> {
         let Blocking::Until(deadline) = blocking else { return Err(Errno::AGAIN) };
+        let process = Process::this();
         if self.spin_until(&ready)? {
             return Ok(());
         }
@@ -91,6 +93,9 @@ impl Stream {
                 Ok((false, None)) => self.sleep(&waiter, deadline, restart),
                 Err(errno) => Err(errno),
             };
+            if process.has_forked() {
+                return Err(Errno::INTR);
+            }
             self.sleepers.remove(&waiter);
             // Nobody wakes it any more: each does so under the lock that was just held.
             waiter.reset(false);
@@ -123,8 +128,12 @@ impl Stream {
     }
 
     fn spin_for(&self, time: Duration, turns: Turns, ready: &impl Fn(&State) -> bool) -> Result<bool> {
+        let process = Process::this();
         let until = clock::now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(0));
         loop {
+            if process.has_forked() {
+                return Err(Errno::INTR);
+            }
             {
                 let mut state = self.state.lock()?;
                 self.pump(&mut state);
@@ -211,6 +220,7 @@ impl Stream {
     /// Waits for the outcome of a connect: the phase that is not [`Phase::Connecting`].
     pub fn wait_connected(&self, blocking: Blocking) -> Result<Phase> {
         let decided = |state: &State| state.phase != Phase::Connecting;
+        let process = Process::this();
         let unattended = core::mem::take(&mut self.state.lock()?.unattended);
         if let (true, Blocking::Until(deadline)) = (unattended, blocking) {
             if let Some(turns) = self.spin.turns(|| None)
@@ -220,6 +230,9 @@ impl Stream {
             }
             let patience = clock::now().saturating_add(PATIENCE);
             let answered = self.wait(Interest::STATE, Blocking::Until(clock::earlier(deadline, Some(patience))), true, decided);
+            if process.has_forked() {
+                return Err(Errno::INTR);
+            }
             if answered.is_err() {
                 self.service.take_care(self.token);
             }

@@ -112,7 +112,7 @@ fn judge(stage: &Stage, program: &Program, later: bool) {
 
 /// What this process has: descriptors, regions, and mappings of memory files.
 fn possessions() -> (Vec<String>, usize, usize) {
-    wait::forget_idle();
+    wait::close_idle();
     let of = |entry: std::io::Result<std::fs::DirEntry>| {
         let entry = entry.ok()?;
         Some(format!("{:?} {:?}", entry.file_name(), std::fs::read_link(entry.path()).ok()?))

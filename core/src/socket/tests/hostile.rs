@@ -89,7 +89,7 @@ impl Hostile {
                 program.ready(endpoint);
             }
         } else {
-            let on = ListenOn { addr, v6_only: false, backlog: 1, endpoint: CONFIG };
+            let on = ListenOn { addr, v6_only: false, backlog: 1, only: None, endpoint: CONFIG };
             program._listening = Some(program.fabric.listen(&on, Token(1)).unwrap());
         }
         let program = Arc::new(Mutex::new(program));
@@ -145,7 +145,7 @@ impl Hostile {
                         misdeed(self);
                     }
                 }
-                Event::Failed { .. } | Event::Disconnected { .. } => {}
+                Event::Failed { .. } | Event::Disconnected { .. } | Event::Declined { .. } => {}
             }
         }
         progress

@@ -1,11 +1,13 @@
 //! Listeners: backlog, queues, and listeners that are closed.
 
+use std::sync::Arc;
+
 use super::{
     BOTH, Stage, for_seeds,
     plan::{Plan, SIZES, Then},
     stage::{LATE, settings},
 };
-use crate::socket::stream::Phase;
+use crate::{service::Handler, socket::stream::Phase};
 
 /// listen(2): one more than the backlog waits, the others are refused; whoever waits is served later.
 #[test]
@@ -91,7 +93,7 @@ fn put_back() {
         stage.accepts(door, false);
         stage.connect(7, SIZES, LATE).unwrap();
         stage.run();
-        let listener = std::sync::Arc::clone(stage.listener(door));
+        let listener = Arc::clone(stage.listener(door));
         let stream = listener.pop().unwrap();
         if close_before {
             stage.close_listener(door);
@@ -104,6 +106,67 @@ fn put_back() {
         }
         stage.run();
         assert!(stage.parties.iter().all(|(_, party)| party.is_closed()), "{}", stage.status());
+        stage.finish();
+    }
+}
+
+/// fork of a process that serves its listener itself (`service::forks`): who comes afterwards waits until the program looks at the listener. If
+/// it leaves the fabrics, since a child serves, they try the kernel.
+#[test]
+fn held_after_fork() {
+    for_seeds("held_after_fork", BOTH, 5300..5320, |over, seed| {
+        let mut stage = Stage::new(over, settings(seed));
+        let door = stage.listen(7, SIZES, 8);
+        let listener = Arc::clone(stage.listener(door));
+        stage.connect(7, SIZES, LATE).unwrap();
+        stage.run();
+        stage.assert_complete();
+        stage.accepts(door, false);
+        listener.pause(false);
+        stage.connect(7, SIZES, LATE).unwrap();
+        let child_serves = seed.is_multiple_of(2);
+        let later = stage.now() + 5_000_000;
+        stage.at(later, move |stage| {
+            assert!(!stage.listener(door).has_connection(), "{}", stage.status());
+            if child_serves {
+                stage.listener(door).after_fork(true);
+            } else {
+                assert_eq!(stage.listener(door).events(), 0);
+                stage.accepts(door, true);
+            }
+        });
+        stage.run();
+        let last = stage.parties.iter().rev().find(|(node, _)| *node == 0).map(|(_, party)| party.phase);
+        assert_eq!(last, Some(if child_serves { Phase::Kernel } else { Phase::Up }), "{}", stage.status());
+        drop(listener);
+        stage.finish();
+    });
+}
+
+/// While a thread may be asleep in the kernel's accept, peers of the fabric are left to the kernel, and it does not go there while one waits.
+#[test]
+fn a_thread_in_the_kernels_accept() {
+    for over in BOTH {
+        let mut stage = Stage::new(*over, settings(0));
+        let door = stage.listen(7, SIZES, 8);
+        stage.accepts(door, false);
+        let listener = Arc::clone(stage.listener(door));
+        assert!(listener.enter_kernel().is_some_and(|entered| entered.is_none()), "nobody else has it");
+        listener.share_kernel();
+        let entered = listener.enter_kernel().unwrap();
+        assert!(entered.is_some());
+        stage.connect(7, SIZES, LATE).unwrap();
+        stage.run();
+        assert!(stage.parties.iter().all(|(_, party)| party.phase == Phase::Kernel), "{}", stage.status());
+        drop(entered);
+        stage.parties.clear();
+        stage.connect(7, SIZES, LATE).unwrap();
+        stage.run();
+        assert!(listener.has_connection() && listener.enter_kernel().is_none());
+        drop(listener);
+        stage.accepts(door, true);
+        stage.run();
+        stage.assert_complete();
         stage.finish();
     }
 }

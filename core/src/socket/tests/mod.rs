@@ -6,6 +6,7 @@
 
 mod connecting;
 mod endings;
+mod exit;
 mod faults;
 mod fuzz;
 mod hostile;

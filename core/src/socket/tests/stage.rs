@@ -45,6 +45,13 @@ pub(super) struct Node {
     dead: bool,
 }
 
+impl Node {
+    /// Its program has ended.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead
+    }
+}
+
 /// A program that accepts.
 struct Door {
     node: usize,
@@ -148,7 +155,7 @@ impl Stage {
         let Node { service, place, .. } = &self.nodes[1];
         let listener = Listener::new(service, sizes, backlog);
         let addr = self.world.listener(*place, port);
-        let on = ListenOn { addr, v6_only: false, backlog, endpoint: sizes.endpoint() };
+        let on = ListenOn { addr, v6_only: false, backlog, only: None, endpoint: sizes.endpoint() };
         listener.start(service.fabric().listen(&on, listener.token()).unwrap());
         let waiter = wait::waiter();
         listener.sleepers().add(&waiter, Interest::READ);
@@ -299,6 +306,7 @@ impl Stage {
                     break;
                 };
                 assert_eq!(stream.phase(), Phase::Up);
+                stream.set_resets(None);
                 self.parties.push((door.node, Party::new(stream, false, self.random.number())));
                 progress = true;
             }

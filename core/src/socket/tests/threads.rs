@@ -165,7 +165,7 @@ impl Two {
         };
         let (client, server) = (service(1), service(2));
         let listener = Listener::new(&server, sizes, 64);
-        let on = ListenOn { addr, v6_only: false, backlog: 64, endpoint: sizes.endpoint() };
+        let on = ListenOn { addr, v6_only: false, backlog: 64, only: None, endpoint: sizes.endpoint() };
         let listening = server.fabric().listen(&on, listener.token()).unwrap();
         let addr = listening.local_addr();
         listener.start(listening);
@@ -194,7 +194,7 @@ impl Two {
             let outcome = catch_unwind(AssertUnwindSafe(|| what(&self)));
             self.listener.close();
             for service in [&self.client, &self.server] {
-                service.wait_forgotten(clock::deadline(clock::now(), Some(HANG)).unwrap(), |_| true);
+                service.wait_forgotten(clock::deadline(clock::now(), Some(HANG)).unwrap());
             }
             done.store(true, Ordering::Release);
             outcome.err()

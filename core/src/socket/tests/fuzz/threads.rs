@@ -63,7 +63,7 @@ impl Company {
     fn listen(&self, sizes: Sizes, last: u8) -> (Arc<Listener>, SocketAddr) {
         let listener = Listener::new(&self.server, sizes, 8);
         let addr = SocketAddr::new(self.net.addr(last), 0);
-        let on = ListenOn { addr, v6_only: false, backlog: 8, endpoint: sizes.endpoint() };
+        let on = ListenOn { addr, v6_only: false, backlog: 8, only: None, endpoint: sizes.endpoint() };
         let listening = self.server.fabric().listen(&on, listener.token()).unwrap();
         let addr = listening.local_addr();
         listener.start(listening);
@@ -117,7 +117,7 @@ impl Company {
         good.close();
         bad.close();
         for service in [&self.client, &self.server] {
-            service.wait_forgotten(clock::deadline(clock::now(), Some(HANG)).unwrap(), |_| true);
+            service.wait_forgotten(clock::deadline(clock::now(), Some(HANG)).unwrap());
             assert_eq!(service.everything().len(), 0, "something is left");
         }
         // What is made ready for the next connection apart.
