@@ -24,7 +24,7 @@ const fn family(name: &'static str, programs: &'static [&'static str], run: fn()
 }
 
 /// All of them, in the order of the table.
-pub const FAMILIES: [Family; 14] = [
+pub static FAMILIES: [Family; 14] = [
     family("iperf", &["iperf", "iperf3"], measuring::iperf),
     family("sockperf", &["sockperf"], measuring::sockperf),
     family("qperf", &["qperf"], measuring::qperf),
@@ -42,9 +42,9 @@ pub const FAMILIES: [Family; 14] = [
 ];
 
 /// The family of this name.
+#[track_caller]
 pub fn named(name: &str) -> &'static Family {
-    static ALL: [Family; 14] = FAMILIES;
-    ALL.iter().find(|family| family.name == name).expect("a family of the list")
+    FAMILIES.iter().find(|family| family.name == name).unwrap_or_else(|| panic!("no family {name}"))
 }
 
 const HEAD: &str = "| program | what it did | over shared memory | over RDMA | what it said |\n| --- | --- | --- | --- | --- |\n";

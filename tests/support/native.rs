@@ -246,7 +246,7 @@ impl Running {
     /// Waits until somebody in the program's network listens at this port.
     #[track_caller]
     pub fn wait_until_listening(&self, port: u16) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         // Also where it has ended, and left that to another one.
         while !listens(if self.has_ended() { std::process::id() } else { self.pid() }, port) {
             assert!(Instant::now() < until, "a listener at port {port} did not come\n{}", self.report());
