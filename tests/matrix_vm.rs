@@ -38,7 +38,7 @@ use table::{FAMILIES, Family};
 const LIMIT: Duration = Duration::from_secs(400);
 
 /// What is run where nothing else is asked for: servers, many clients, a fork, and a
-/// language with its own loop of events. About a minute.
+/// language with its own loop of events. One to two minutes.
 const FEW: [&str; 3] = ["redis", "nginx", "node"];
 
 /// The families that are to be run.
@@ -85,6 +85,7 @@ fn programs_run_over_rdma() {
     let outcome = session.run();
     for step in &outcome.steps {
         println!("{:12} {:5.1} s, {}", step.name, step.seconds, step.status);
+        step.output.lines().filter(|line| line.ends_with(" s")).for_each(|line| println!("    {line}"));
     }
     let (good, bad): (Vec<&Family>, Vec<&Family>) = families.into_iter().partition(|family| outcome.step(family.name).status == 0);
     for family in good {
