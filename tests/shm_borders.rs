@@ -230,3 +230,21 @@ fn filtered(call: &str, errno: i32) -> Ended {
     assert_eq!((ended.code(), ended.output.as_str()), (Some(0), "made 5\n"), "{call}, {errno}: {}", ended.report());
     ended
 }
+
+#[test]
+fn urgent_data_is_refused_with_a_warning_and_the_connection_goes_on() {
+    let run = |name: &str, fabric: &str| {
+        Program::test(&Scratch::new(), name, "border_urgent", &[ADDRESS]).preloaded().env("RSOCKET_FABRIC", fabric).run(LIMIT)
+    };
+    let ended = run("fabric", "shm,verbs,kernel");
+    let ways = ["send", "sendto", "sendmsg", "sendmmsg"];
+    let of = |way: &str| format!("{way}: -1 EOPNOTSUPP\n  OUT\n  sockatmark: 0\n  recv: -1 EINVAL\n  -, then 4: data\n");
+    assert_eq!(ended.ok(), format!("{}SIGURG 0 times\nafter shutdown: -1 EOPNOTSUPP\n", ways.map(of).concat()), "{}", ended.report());
+    assert_eq!(ended.errors.matches("urgent data (MSG_OOB)").count(), 1, "{}", ended.report());
+    ended.was_over_shm(2 * 4 * 4);
+    // the program is one that TCP serves
+    let ended = run("kernel", "kernel");
+    let of = |way: &str| format!("{way}: 1\n  PRI|OUT\n  sockatmark: 1\n  recv: 1\n  !, then 4: data\n");
+    assert_eq!(ended.ok(), format!("{}SIGURG 4 times\nafter shutdown: -1 EPIPE\n", ways.map(of).concat()), "{}", ended.report());
+    assert_eq!(ended.errors, "", "{}", ended.report());
+}

@@ -1,4 +1,4 @@
-// java Echo.java serve PORT | ask PORT | block PORT: java.nio with one Selector for all connections; "block" is java.net.Socket in threads.
+// java Echo serve PORT | ask PORT | block PORT: java.nio with one Selector for all connections; "block" is java.net.Socket in threads.
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.net.InetSocketAddress;

@@ -1,6 +1,5 @@
-// java Web.java serve PORT | ask PORT: com.sun.net.httpserver and java.net.http.
+// java Web serve PORT | ask PORT: com.sun.net.httpserver and java.net.http.
 import com.sun.net.httpserver.HttpServer;
-import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.URI;
 import java.net.http.HttpClient;
@@ -13,7 +12,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executors;
 
 class Web {
-    static final int REQUESTS = 300;
+    static final String HOST = Echo.setting("HOST", "127.0.0.1");
+    static final int REQUESTS = Integer.parseInt(Echo.setting("REQUESTS", "300"));
 
     static byte[] body(int number) {
         byte[] data = new byte[number % 10 == 0 ? 1_000_000 : 10 * number];
@@ -22,7 +22,7 @@ class Web {
     }
 
     static void serve(int port) throws Exception {
-        HttpServer server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), port), 100);
+        HttpServer server = HttpServer.create(new InetSocketAddress(HOST, port), 100);
         server.createContext("/echo", exchange -> {
             byte[] data = exchange.getRequestBody().readAllBytes();
             exchange.sendResponseHeaders(200, data.length == 0 ? -1 : data.length);
@@ -35,16 +35,17 @@ class Web {
     }
 
     static void ask(int port) throws Exception {
-        HttpClient client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(Duration.ofSeconds(20)).build();
-        URI at = URI.create("http://127.0.0.1:" + port + "/echo");
+        HttpClient client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(Duration.ofSeconds(60)).build();
+        URI at = URI.create("http://" + HOST + ":" + port + "/echo");
         int good = 0;
-        for (int first = 0; first < REQUESTS; first += 30) {
+        for (int first = 0; first < REQUESTS; first += 20) {
+            int last = Math.min(first + 20, REQUESTS);
             ArrayList<CompletableFuture<HttpResponse<byte[]>>> answers = new ArrayList<>();
-            for (int number = first; number < first + 30; number++) {
-                var request = HttpRequest.newBuilder(at).timeout(Duration.ofSeconds(30)).POST(HttpRequest.BodyPublishers.ofByteArray(body(number)));
+            for (int number = first; number < last; number++) {
+                var request = HttpRequest.newBuilder(at).timeout(Duration.ofSeconds(120)).POST(HttpRequest.BodyPublishers.ofByteArray(body(number)));
                 answers.add(client.sendAsync(request.build(), HttpResponse.BodyHandlers.ofByteArray()));
             }
-            for (int number = first; number < first + 30; number++) {
+            for (int number = first; number < last; number++) {
                 HttpResponse<byte[]> answer = answers.get(number - first).get();
                 if (answer.statusCode() != 200 || !Arrays.equals(answer.body(), body(number))) throw new Exception("request " + number + ": other bytes");
                 good++;

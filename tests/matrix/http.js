@@ -2,13 +2,13 @@
 'use strict';
 const http = require('http');
 
-const REQUESTS = 400;
+const HOST = process.env.ECHO_HOST || '127.0.0.1', REQUESTS = +(process.env.ECHO_REQUESTS || 400), ALONE = REQUESTS / 8;
 const [, , role, port] = process.argv;
 const body = (number) => Buffer.alloc(number % 10 === 0 ? 1000000 : 10 * number + 1, `request ${number} `);
 
 function ask(number, agent) {
   return new Promise((resolve, reject) => {
-    const request = http.request({ host: '127.0.0.1', port, method: 'POST', agent, timeout: 30000 }, (answer) => {
+    const request = http.request({ host: HOST, port, method: 'POST', agent, timeout: 30000 }, (answer) => {
       const parts = [];
       answer.on('data', (part) => parts.push(part));
       answer.on('end', () => (Buffer.concat(parts).equals(body(number)) ? resolve() : reject(new Error(`${number}: other bytes`))));
@@ -23,16 +23,16 @@ async function main() {
   const kept = new http.Agent({ keepAlive: true, maxSockets: 8 });
   const numbers = Array.from({ length: REQUESTS }, (_, number) => number);
   await Promise.all(numbers.map((number) => ask(number, kept)));
-  for (const number of numbers.slice(0, 50)) await ask(number, new http.Agent());
+  for (const number of numbers.slice(0, ALONE)) await ask(number, new http.Agent());
   kept.destroy();
-  console.log(`${REQUESTS + 50} answers`);
+  console.log(`${REQUESTS + ALONE} answers`);
 }
 
 if (role === 'serve') {
   http.createServer((request, answer) => {
     answer.writeHead(200, { 'Content-Type': 'application/octet-stream' });
     request.pipe(answer);
-  }).listen(port, '127.0.0.1');
+  }).listen(port, HOST);
   process.on('SIGTERM', () => process.exit());
 } else {
   main().catch((e) => { console.error(e); process.exit(1); });

@@ -1,15 +1,15 @@
-"""memcached_client.py PORT: threads that set values and read them again, each with connections of its own."""
+"""memcached_client.py HOST PORT THREADS ROUNDS: threads that set values and read them again, each with connections of its own."""
 import sys
 import threading
 
 from pymemcache.client.base import Client
 
-THREADS, ROUNDS = 8, 200
+HOST, PORT, THREADS, ROUNDS = sys.argv[1], *map(int, sys.argv[2:])
 faults, rounds = [], []
 
 
 def value(thread, number):
-    size = (1, 20, 1000, 70_000, 300_000, 2_000_000)[number % 6] if number % 10 == 0 else 10 + number
+    size = (1, 20, 1000, 70_000, 300_000, 2_000_000)[number // 10 % 6] if number % 10 == 0 else 10 + number
     part = f"{thread}-{number}-".encode()
     return (part * (size // len(part) + 1))[:size]
 
@@ -19,9 +19,9 @@ def check(what, found, expected):
         faults.append(f"{what}: {found!r:.80} in place of {expected!r:.80}")
 
 
-def run(thread, port):
+def run(thread):
     try:
-        client = Client(("127.0.0.1", port), timeout=20, no_delay=True)
+        client = Client((HOST, PORT), timeout=20, no_delay=True)
         counter = f"counter-{thread}"
         client.set(counter, "0")
         for number in range(ROUNDS):
@@ -43,14 +43,14 @@ def run(thread, port):
                 check("delete", client.delete(key, noreply=False), True)
                 check("deleted", client.get(key), None)
                 client.close()
-                client = Client(("127.0.0.1", port), timeout=20)
+                client = Client((HOST, PORT), timeout=20)
             rounds.append(1)
         client.quit()
     except Exception as e:  # shown below
         faults.append(f"thread {thread}: {e!r}")
 
 
-threads = [threading.Thread(target=run, args=(n, int(sys.argv[1]))) for n in range(THREADS)]
+threads = [threading.Thread(target=run, args=(n,)) for n in range(THREADS)]
 for thread in threads:
     thread.start()
 for thread in threads:

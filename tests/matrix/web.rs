@@ -5,9 +5,14 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 
 use crate::netcat::certificate;
-use crate::stage::{Stage, Way};
+use crate::stage::{Stage, Way, data};
 use crate::support::{Ended, Running, free_port};
 use crate::table::Table;
+
+/// Megabytes of the large file.
+fn large(stage: &Stage) -> u32 {
+    stage.amount(8, 2)
+}
 
 /// The served folder: a small file and a large one.
 fn site(stage: &Stage) -> PathBuf {
@@ -15,8 +20,7 @@ fn site(stage: &Stage) -> PathBuf {
     if !folder.exists() {
         std::fs::create_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         stage.write("site/small", "0123456789abcdef".repeat(64));
-        let large: Vec<u8> = (0..2_000_000_u32).flat_map(|number| number.wrapping_mul(0x9E37_79B1).to_le_bytes()).collect();
-        stage.write("site/large", large);
+        stage.write("site/large", data(large(stage)));
     }
     folder
 }
@@ -40,7 +44,7 @@ impl<'a> Site<'a> {
 
     #[track_caller]
     fn client(&mut self, line: &str) -> String {
-        let line = line.replace("URL", &format!("http://127.0.0.1:{}", self.port));
+        let line = line.replace("URL", &format!("http://{}:{}", self.stage.host(), self.port));
         let ended = self.stage.run(&format!("client {} {}", self.port, self.clients.len()), &line);
         let output = ended.output.clone();
         self.clients.push(ended);
@@ -53,7 +57,7 @@ impl<'a> Site<'a> {
         let said = self.client(&format!("wrk {options} URL/small"));
         assert!(!said.contains("Socket errors") && !said.contains("Non-2xx"), "{said}");
         let requests = said.split(" requests in ").next().and_then(|text| text.split_whitespace().next_back()?.parse::<u64>().ok());
-        assert!(requests > Some(100), "{said}");
+        assert!(requests > Some(self.stage.amount(100, 0)), "{said}");
     }
 
     /// ab: this many requests.
@@ -73,25 +77,27 @@ impl<'a> Site<'a> {
         let copies = ["large", "small"].map(|name| (site.join(name), self.stage.scratch.path(&format!("{}-{name}", self.port))));
         let [large, small] = &copies;
         let (large_copy, small_copy) = (large.1.display(), small.1.display());
-        let both = format!("curl -sS --fail --max-time 30 URL/large -o {large_copy} URL/small -o {small_copy} -w %{{num_connects}}");
+        let both = format!("curl -sS --fail --max-time 60 URL/large -o {large_copy} URL/small -o {small_copy} -w %{{num_connects}}");
         assert_eq!(self.client(&both), "10", "one connection for both");
         let read = |path: &PathBuf| std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         for (original, copy) in &copies {
             assert!(read(original) == read(copy), "{} differs", copy.display());
         }
-        self.client(&format!("curl -sS --fail --max-time 30 -r 1000000-1999999 URL/large -o {small_copy}"));
+        self.client(&format!("curl -sS --fail --max-time 60 -r 1000000-1999999 URL/large -o {small_copy}"));
         assert!(read(&small.1) == read(&large.0)[1_000_000..2_000_000], "{small_copy} differs");
     }
 
     /// All of them, as a row of the table.
     #[track_caller]
     fn all(&mut self, table: &mut Table, what: &str, way: &Way) {
+        let (many, new, kept) = self.stage.amount((32, 1000, 2000), (4, 16, 80));
         self.curl();
-        self.wrk("-t 2 -c 32 -d 1s");
-        self.ab("-c 8", 1000);
-        self.ab("-k -c 8", 2000);
-        let clients = "`curl`: 8 MB, 1 KB, a range; `wrk -t 2 -c 32`; `ab -c 8`, `ab -k -c 8`";
-        table.row(self.name, &format!("{what}; {clients}"), way, "the files; no error; 1000 of 1000, 2000 of 2000 requests");
+        self.wrk(&format!("-t 2 -c {many} -d {}s", self.stage.amount(1, 3)));
+        self.ab("-c 8", new);
+        self.ab("-k -c 8", kept);
+        let clients =
+            format!("`curl`: {} MB, 1 KB, a range; `wrk -t 2 -c {many}`; `ab -c 8 -n {new}`, `ab -k -c 8 -n {kept}`", large(self.stage));
+        table.row(self.name, &format!("{what}; {clients}"), way, "the files; no error; all requests answered");
     }
 
     #[track_caller]
@@ -116,9 +122,10 @@ fn start_nginx<'a>(stage: &'a Stage, processes: &str, more: &str) -> Site<'a> {
         "daemon off;\n{processes}\n{user}\npid {folder}/nginx-{port}.pid;\nerror_log {folder}/error.log;\n\
          events {{ worker_connections 512; }}\n\
          http {{\n  access_log off;\n  sendfile on;\n  tcp_nopush on;\n  keepalive_requests 1000000;\n{paths}\
-         server {{ listen 127.0.0.1:{port}; root {site}; }}\n{more}}}\n",
+         server {{ listen {host}:{port}; root {site}; }}\n{more}}}\n",
         folder = folder.display(),
-        site = site.display()
+        site = site.display(),
+        host = stage.host()
     );
     let file = stage.write(&format!("nginx-{port}.conf"), text);
     let line = format!("/usr/sbin/nginx -p {folder} -e {folder}/error.log -c {file}", folder = folder.display(), file = file.display());
@@ -127,24 +134,26 @@ fn start_nginx<'a>(stage: &'a Stage, processes: &str, more: &str) -> Site<'a> {
 
 const ONE_PROCESS: &str = "master_process off;";
 
-#[test]
-fn nginx() {
+pub fn nginx() {
     let (stage, mut table) = (Stage::new(), Table::new("nginx"));
     let (tls, (key, certificate)) = (free_port(), certificate(&stage));
-    let folder = site(&stage).display().to_string();
-    let more = format!(
-        "server {{ listen 127.0.0.1:{tls} ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key}; root {folder}; }}\n"
-    );
+    let (host, folder) = (stage.host(), site(&stage).display().to_string());
+    let more =
+        format!("server {{ listen {host}:{tls} ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key}; root {folder}; }}\n");
     let mut site = start_nginx(&stage, ONE_PROCESS, &more);
-    site.all(&mut table, "`master_process off`", &Way::Shm);
+    site.all(&mut table, "`master_process off`", &Way::Fabric);
     let copy = stage.scratch.path("by-tls");
-    let line = "curl -sS --fail --max-time 30 --cacert CERTIFICATE --http2 -w %{http_version} https://127.0.0.1:TLS/large -o COPY";
-    let line = line.replace("CERTIFICATE", &certificate).replace("TLS", &tls.to_string()).replace("COPY", &copy.display().to_string());
+    let line = "curl -sS --fail --max-time 60 --cacert CERTIFICATE --http2 -w %{http_version} https://HOST:TLS/large -o COPY";
+    let line = line
+        .replace("CERTIFICATE", &certificate)
+        .replace("HOST", host)
+        .replace("TLS", &tls.to_string())
+        .replace("COPY", &copy.display().to_string());
     assert_eq!(site.client(&line), "2");
     assert!(std::fs::read(&copy).is_ok_and(|copy| std::fs::read(stage.scratch.path("site/large")).is_ok_and(|large| copy == large)));
-    table.row("nginx", "`master_process off`; `curl`: 8 MB by HTTP/2 and TLS", &Way::Shm, "the file");
+    table.row("nginx", &format!("`master_process off`; `curl`: {} MB by HTTP/2 and TLS", large(&stage)), &Way::Fabric, "the file");
     stage.assert_idle(&site.server);
-    site.stop(Signal::TERM, &Way::Shm);
+    site.stop(Signal::TERM, &Way::Fabric);
 
     let way = Way::Tcp("worker processes");
     let mut site = start_nginx(&stage, "worker_processes 1;", "");
@@ -153,49 +162,48 @@ fn nginx() {
     table.publish();
 }
 
-#[test]
-fn haproxy() {
+pub fn haproxy() {
     let (stage, mut table) = (Stage::new(), Table::new("haproxy"));
     let mut origin = start_nginx(&stage, ONE_PROCESS, "");
     for mode in ["http", "tcp"] {
-        let port = free_port();
+        let (host, port) = (stage.host(), free_port());
         let text = format!(
             "global\n  nbthread 2\n  maxconn 400\n\
              defaults\n  mode {mode}\n  timeout connect 10s\n  timeout client 20s\n  timeout server 20s\n\
-             frontend front\n  bind 127.0.0.1:{port}\n  default_backend back\n\
-             backend back\n  server one 127.0.0.1:{}\n",
+             frontend front\n  bind {host}:{port}\n  default_backend back\n\
+             backend back\n  server one {host}:{}\n",
             origin.port
         );
         let file = stage.write(&format!("haproxy-{port}.cfg"), text);
         let mut site = Site::start(&stage, "haproxy", port, &format!("/usr/sbin/haproxy -db -f {}", file.display()));
-        site.all(&mut table, &format!("`mode {mode}`, `nbthread 2`, before nginx"), &Way::Shm);
+        site.all(&mut table, &format!("`mode {mode}`, `nbthread 2`, before nginx"), &Way::Fabric);
         if mode == "http" {
             stage.assert_idle(&site.server);
         }
-        site.stop(Signal::USR1, &Way::Shm);
+        site.stop(Signal::USR1, &Way::Fabric);
     }
     origin.curl();
-    origin.stop(Signal::TERM, &Way::Shm);
+    origin.stop(Signal::TERM, &Way::Fabric);
     table.publish();
 }
 
-#[test]
-fn lighttpd() {
+pub fn lighttpd() {
     let (stage, mut table) = (Stage::new(), Table::new("lighttpd"));
     for handler in ["linux-sysepoll", "poll"] {
         let (port, folder) = (free_port(), site(&stage));
         let text = format!(
-            "server.bind = \"127.0.0.1\"\nserver.port = {port}\nserver.document-root = \"{}\"\nserver.event-handler = \"{handler}\"\n\
+            "server.bind = \"{}\"\nserver.port = {port}\nserver.document-root = \"{}\"\nserver.event-handler = \"{handler}\"\n\
              server.max-keep-alive-requests = 1000000\n",
+            stage.host(),
             folder.display()
         );
         let file = stage.write(&format!("lighttpd-{port}.conf"), text);
         let mut site = Site::start(&stage, "lighttpd", port, &format!("/usr/sbin/lighttpd -D -f {}", file.display()));
-        site.all(&mut table, &format!("`{handler}`"), &Way::Shm);
+        site.all(&mut table, &format!("`{handler}`"), &Way::Fabric);
         if handler == "poll" {
             stage.assert_idle(&site.server);
         }
-        site.stop(Signal::TERM, &Way::Shm);
+        site.stop(Signal::TERM, &Way::Fabric);
     }
     table.publish();
 }

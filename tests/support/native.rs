@@ -18,6 +18,8 @@ use super::programs::{artefact, build_c_program, target_dir};
 
 /// How often something that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(2);
+/// How long: on an emulated processor languages take their time to start.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder for one test, removed with it.
 pub struct Scratch(PathBuf);
@@ -244,11 +246,12 @@ impl Running {
     /// Waits until somebody in the program's network listens at this port.
     #[track_caller]
     pub fn wait_until_listening(&self, port: u16) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         // Also where it has ended, and left that to another one.
         while !listens(if self.has_ended() { std::process::id() } else { self.pid() }, port) {
             assert!(Instant::now() < until, "a listener at port {port} did not come\n{}", self.report());
-            thread::sleep(LOOK);
+            // files of /proc are dear where the processor is emulated
+            thread::sleep(5 * LOOK);
         }
     }
 
@@ -265,7 +268,7 @@ impl Running {
     /// Waits until it has ended by itself.
     #[track_caller]
     pub fn wait_until_ended(&self) {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + PATIENCE;
         while !self.has_ended() {
             assert!(Instant::now() < until, "it does not end\n{}", self.report());
             thread::sleep(LOOK);
@@ -274,7 +277,7 @@ impl Running {
 
     #[track_caller]
     pub fn wait_until(&self, what: &str, mut comes: impl FnMut(&Self) -> bool) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         while !comes(self) {
             assert!(!self.has_ended(), "{} ended before {what} came\n{}", self.name, self.report());
             assert!(Instant::now() < until, "{what} did not come\n{}", self.report());
@@ -382,12 +385,23 @@ impl Ended {
     /// Fails unless all its connections were over shared memory, one at least, and moved so many bytes.
     #[track_caller]
     pub fn was_over_shm(&self, bytes: u64) {
-        let of = |name| self.counters.get(name);
-        assert!(of("connected_shm") + of("accepted_shm") > 0, "no connection over shared memory: {}", self.report());
-        let moved = of("bytes_sent_shm") + of("bytes_received_shm");
-        assert!(moved >= bytes, "{moved} bytes over shared memory, not {bytes}: {}", self.report());
-        for other in ["connected_kernel", "accepted_kernel", "connected_verbs", "accepted_verbs", "bytes_sent_verbs"] {
-            assert_eq!(of(other), 0, "{other}: {}", self.report());
+        self.was_over("shm", bytes);
+    }
+
+    /// The same over RDMA.
+    #[track_caller]
+    pub fn was_over_verbs(&self, bytes: u64) {
+        self.was_over("verbs", bytes);
+    }
+
+    #[track_caller]
+    fn was_over(&self, fabric: &str, bytes: u64) {
+        let of = |name: &str, fabric: &str| self.counters.get(&format!("{name}_{fabric}"));
+        assert!(of("connected", fabric) + of("accepted", fabric) > 0, "no connection over {fabric}: {}", self.report());
+        let moved = of("bytes_sent", fabric) + of("bytes_received", fabric);
+        assert!(moved >= bytes, "{moved} bytes over {fabric}, not {bytes}: {}", self.report());
+        for other in ["kernel", "shm", "verbs"].into_iter().filter(|other| *other != fabric) {
+            assert_eq!(of("connected", other) + of("accepted", other), 0, "{other}: {}", self.report());
         }
     }
 
@@ -396,8 +410,14 @@ impl Ended {
     pub fn was_over_the_kernel(&self) {
         let of = |name| self.counters.get(name);
         assert!(of("connected_kernel") + of("accepted_kernel") > 0, "no connection over the kernel: {}", self.report());
-        for other in ["connected_shm", "accepted_shm", "bytes_sent_shm", "connected_verbs", "accepted_verbs", "bytes_sent_verbs"] {
-            assert_eq!(of(other), 0, "{other}: {}", self.report());
+        self.assert_no_fabric();
+    }
+
+    /// Fails if one of its connections was not the kernel's.
+    #[track_caller]
+    pub fn assert_no_fabric(&self) {
+        for counter in ["connected_shm", "accepted_shm", "bytes_sent_shm", "connected_verbs", "accepted_verbs", "bytes_sent_verbs"] {
+            assert_eq!(self.counters.get(counter), 0, "{counter}: {}", self.report());
         }
     }
 }

@@ -11,6 +11,7 @@ use super::{Route, deferred, inherited, known, ours};
 use crate::{
     error::Errno,
     fd::{self, Held},
+    log,
     socket::{
         Role,
         stream::{Blocking, Phase, Stream},
@@ -74,9 +75,8 @@ pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
     let Some(stream) = held.socket.live_stream() else {
         return if no_stream(fd, &held) { send(fd, from, flags) } else { Route::Kernel };
     };
-    // send(2): MSG_OOB on a stream needs what only the kernel has; here it is not supported (EOPNOTSUPP).
     if flags & libc::MSG_OOB != 0 {
-        return Route::err(Errno::OPNOTSUPP);
+        return Route::err(urgent());
     }
     let blocking = blocking(&held, flags, || held.socket.options.send_timeout());
     let result = match from {
@@ -88,6 +88,14 @@ pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
         signals::raise_sigpipe();
     }
     route(stream, result)
+}
+
+/// send(2): EOPNOTSUPP: "Some bit in the flags argument is inappropriate for the socket type." Among the rest of the data an urgent byte would
+/// be one too many for the peer, whom nothing tells which one it is.
+#[cold]
+fn urgent() -> Errno {
+    log::warn_once("urgent", "urgent data (MSG_OOB) does not go over RDMA or shared memory (RSOCKET_FABRIC=kernel: it goes over TCP)");
+    Errno::OPNOTSUPP
 }
 
 /// read(2), readv(2), preadv2(2): as [`recv`], except that a length of zero does not wait: read(2): "If count is zero, read() may detect
