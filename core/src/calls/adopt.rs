@@ -306,6 +306,7 @@ pub fn child_duplicates(fd: RawFd) {
     match held.socket.role() {
         Role::Listener => held.socket.listener().into_iter().for_each(|listener| leave(listener)),
         Role::Stream => leave_all(|_| true),
+        Role::Datagram => held.socket.datagram().into_iter().for_each(|datagram| datagram.forked()),
         Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred => {}
     }
 }

@@ -7,7 +7,7 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, deferred, inherited, known, ours};
+use super::{Route, datagram, deferred, inherited, known, ours};
 use crate::{
     error::Errno,
     fd::{self, Held},
@@ -47,6 +47,11 @@ pub(super) fn route<T>(stream: &Stream, result: crate::error::Result<T>) -> Rout
     }
 }
 
+/// A socket whose data may be the library's to move.
+fn has_data(held: &Held) -> bool {
+    held.socket.stream().is_some() || held.socket.datagram().is_some()
+}
+
 /// Bytes that are thrown away at a time.
 const DISCARD_PIECE: usize = 1 << 16;
 /// Bytes that can be looked at: no receive buffer has more.
@@ -54,7 +59,7 @@ const PEEK_MOST: usize = 1 << 30;
 
 /// writev(2), pwritev2(2): as [`send`], except that of nothing the kernel tells no socket.
 pub fn write(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
-    if from.iter().all(|slice| slice.is_empty()) && ours(fd).is_some_and(|held| held.socket.stream().is_some()) {
+    if from.iter().all(|slice| slice.is_empty()) && ours(fd).is_some_and(|held| has_data(&held)) {
         return Route::ok(0);
     }
     send(fd, from, flags)
@@ -65,6 +70,9 @@ pub fn write(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
 pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
     let Some(held) = known(fd) else { return inherited::transfer(fd) };
     let Some(stream) = held.socket.live_stream() else {
+        if held.socket.role() == Role::Datagram {
+            return datagram::send(fd, from, None, flags);
+        }
         return if no_stream(fd, &held) { send(fd, from, flags) } else { Route::Kernel };
     };
     // send(2): MSG_OOB on a stream needs what only the kernel has; here it is not supported (EOPNOTSUPP).
@@ -86,7 +94,7 @@ pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
 /// read(2), readv(2), preadv2(2): as [`recv`], except that a length of zero does not wait: read(2): "If count is zero, read() may detect
 /// the errors described below. In the absence of any errors, … returns zero".
 pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
-    if into.iter().all(|slice| slice.is_empty()) && ours(fd).is_some_and(|held| held.socket.stream().is_some()) {
+    if into.iter().all(|slice| slice.is_empty()) && ours(fd).is_some_and(|held| has_data(&held)) {
         return Route::ok(0);
     }
     recv(fd, into, flags)
@@ -96,6 +104,12 @@ pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
 pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
     let Some(held) = known(fd) else { return inherited::transfer(fd) };
     let Some(stream) = held.socket.live_stream() else {
+        if held.socket.role() == Role::Datagram {
+            return match datagram::receive(fd, into, flags) {
+                Route::Kernel => Route::Kernel,
+                Route::Done(received) => received.map(|received| received.len).into(),
+            };
+        }
         return if no_stream(fd, &held) { recv(fd, into, flags) } else { Route::Kernel };
     };
     // The queue of errors is the kernel's socket's.
@@ -142,6 +156,9 @@ pub fn discard(fd: RawFd, wanted: usize, flags: i32) -> Route<usize> {
 
 /// ioctl(FIONREAD): bytes that can be read without blocking. EINVAL on a listener (tcp(7)).
 pub fn readable_bytes(fd: RawFd) -> Route<i32> {
+    if datagram::is_datagram(fd) {
+        return known(fd).map_or(Route::Kernel, |held| datagram::readable_bytes(&held));
+    }
     count(fd, Stream::readable)
 }
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adopt;
+pub mod datagram;
 mod deferred;
 pub mod descriptor;
 pub mod epoll;

@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod channel;
+pub mod datagram;
 mod endpoint;
 mod event;
 mod greeting;
