@@ -160,9 +160,8 @@ fn is_harmless(level: i32, name: i32) -> bool {
 
 /// Flags of send(2) that say nothing to shared memory.
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM | libc::MSG_EOR;
-/// Flags of recv(2) that are known here.
-const RECEIVE_FLAGS: i32 =
-    libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_WAITALL | libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITFORONE;
+/// Flags of recv(2) that ask for something else than datagrams, without waiting. Others mean nothing to a datagram.
+const KERNELS_FLAGS: i32 = libc::MSG_ERRQUEUE | libc::MSG_OOB;
 
 /// Sends a datagram: `to` is the `struct sockaddr` that was given, `None` for none.
 pub fn send(fd: RawFd, from: &[IoSlice<'_>], to: Option<&[u8]>, flags: i32) -> Route<usize> {
@@ -194,7 +193,7 @@ pub fn left_to_kernel<T>() -> Route<T> {
 pub fn receive(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<Received> {
     let Some(held) = known(fd) else { return Route::Kernel };
     let Some(datagram) = held.socket.datagram() else { return Route::Kernel };
-    if flags & !RECEIVE_FLAGS != 0 {
+    if flags & KERNELS_FLAGS != 0 {
         return Route::Kernel;
     }
     let blocking = io::blocking(&held, flags, || held.socket.options.receive_timeout());

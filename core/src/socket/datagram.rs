@@ -23,10 +23,12 @@ use smallvec::SmallVec;
 use super::{
     address,
     readiness::Readiness,
+    spin::Spin,
     stream::{Blocking, See, Seen},
     wait::{self, Borrowed, Interest, Sleepers},
 };
 use crate::{
+    config,
     error::{Errno, Result},
     fabric::shm::datagram::{Inbox, Taken},
     log_debug,
@@ -79,6 +81,7 @@ pub struct Datagram {
     outbox: Lock<Outbox>,
     inbox: Lock<Incoming>,
     sleepers: Sleepers,
+    spin: Spin,
     event_fd: AtomicI32,
     /// The kernel alone has it from now on, but for what has come before.
     left: AtomicBool,
@@ -128,6 +131,7 @@ impl Datagram {
             outbox: Lock::new(Outbox::default()),
             inbox: Lock::new(Incoming::default()),
             sleepers: Sleepers::default(),
+            spin: Spin::default(),
             event_fd: AtomicI32::new(-1),
             left: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
@@ -218,6 +222,9 @@ impl Datagram {
                 return Ok(None);
             }
             let Blocking::Until(deadline) = blocking else { return Err(Errno::AGAIN) };
+            if self.spin()? {
+                continue;
+            }
             self.sleep(fd, deadline)?;
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
                 // One last look.
@@ -259,6 +266,26 @@ impl Datagram {
         Ok(Some(Received { len: if whole { len } else { copied }, source, truncated: copied < len }))
     }
 
+    /// Looks for the polling time whether a peer of this host sends something, if there is one.
+    fn spin(&self) -> Result<bool> {
+        if !self.inbox.lock()?.inbox.as_ref().is_some_and(Inbox::has_senders) {
+            return Ok(false);
+        }
+        let Some(turns) = self.spin.turns(|| None) else { return Ok(false) };
+        let until = clock::now().saturating_add(u64::try_from(turns.time.as_nanos()).unwrap_or(0));
+        let process = Process::this();
+        let mut found = false;
+        while !found && clock::now() < until {
+            turns.pause();
+            if process.has_forked() {
+                return Err(Errno::INTR);
+            }
+            found = self.inbox.lock()?.next_len().is_some();
+        }
+        self.spin.spun(found);
+        Ok(found)
+    }
+
     fn sleep(&self, fd: RawFd, deadline: Option<Nanos>) -> Result<()> {
         let (process, waiter) = (Process::this(), wait::waiter());
         self.sleepers.add(&waiter, Interest::READ | Interest::STATE);
@@ -268,7 +295,9 @@ impl Datagram {
         } else {
             stats::add(Counter::WaitsSlept, 1);
             let mut set = [waiter.event_fd(), fd, self.event_fd()].map(|fd| ppoll::PollFd { fd, events: POLLIN, revents: 0 });
-            let time = waiter.sleep_time(clock::left(clock::now(), deadline));
+            let left = clock::left(clock::now(), deadline);
+            let left = config::get().wake_up_interval.map_or(left, |most| Some(left.map_or(most, |left| left.min(most))));
+            let time = waiter.sleep_time(left);
             // signal(7): with a time-out on the socket it is EINTR whatever the handler.
             if deadline.is_none() { signals::sleep(&mut set, time) } else { ppoll::ppoll(&mut set, time, None) }
         };

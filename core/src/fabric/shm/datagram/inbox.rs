@@ -89,6 +89,11 @@ impl Inbox {
         1 + usize::from(self.door.is_some()) + self.channels.iter().filter(|channel| channel.socket.is_some()).count()
     }
 
+    /// Whether anybody sends to it.
+    pub fn has_senders(&self) -> bool {
+        self.channels.iter().any(|channel| channel.socket.is_some())
+    }
+
     /// Is found from now on by those who send to `addr` or, connected to `peer`, by that one alone. Senders of before find it anew.
     /// EADDRINUSE: another receiver has the name.
     pub fn open(&mut self, addr: SocketAddr, v6_only: bool, peer: Option<SocketAddr>) -> Result<()> {

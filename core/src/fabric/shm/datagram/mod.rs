@@ -98,7 +98,13 @@ impl Outlet {
                 return Sent::Gone;
             }
         }
-        match self.writer.put(from, len, now) {
+        let mut put = self.writer.put(from, len, now);
+        if put == Put::Full {
+            // A receiver on the same processor has its turn first.
+            rustix::thread::sched_yield();
+            put = self.writer.put(from, len, now);
+        }
+        match put {
             Put::Done(false) => Sent::Done,
             Put::Done(true) if channel::ring(self.socket.as_fd()).is_ok() => Sent::Done,
             Put::Done(true) | Put::Closed => Sent::Gone,
