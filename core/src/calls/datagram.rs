@@ -208,14 +208,14 @@ pub fn receive(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<Rece
 }
 
 /// FIONREAD: udp(7).
-pub(super) fn readable_bytes(held: &Held) -> Route<i32> {
-    let next = held.socket.datagram().and_then(|datagram| datagram.next_len());
+pub(super) fn readable_bytes(fd: RawFd, held: &Held) -> Route<i32> {
+    let next = held.socket.datagram().and_then(|datagram| datagram.next_len(fd));
     next.map_or(Route::Kernel, |len| Route::ok(i32::try_from(len).unwrap_or(i32::MAX)))
 }
 
 /// After fork in the parent.
 pub(super) fn forked() {
     if datagram::is_any() {
-        fd::each(|_, held| held.socket.datagram().into_iter().for_each(|datagram| datagram.forked()));
+        fd::each(|_, held| held.socket.datagram().into_iter().for_each(|datagram| datagram.share()));
     }
 }

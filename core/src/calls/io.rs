@@ -157,7 +157,7 @@ pub fn discard(fd: RawFd, wanted: usize, flags: i32) -> Route<usize> {
 /// ioctl(FIONREAD): bytes that can be read without blocking. EINVAL on a listener (tcp(7)).
 pub fn readable_bytes(fd: RawFd) -> Route<i32> {
     if datagram::is_datagram(fd) {
-        return known(fd).map_or(Route::Kernel, |held| datagram::readable_bytes(&held));
+        return known(fd).map_or(Route::Kernel, |held| datagram::readable_bytes(fd, &held));
     }
     count(fd, Stream::readable)
 }

@@ -49,8 +49,10 @@ use outbox::{Outbox, Way};
 /// How many datagram sockets there ever were: a process that has had none need not look.
 static EVER: AtomicU32 = AtomicU32::new(0);
 
-/// After so many datagrams of this host's peers the kernel's are looked at.
+/// After so many datagrams of this host's peers one of the kernel's has its turn.
 const KERNELS_TURN: u32 = 64;
+/// So many of the kernel's may be older than what comes through a new channel.
+const OLDER: u32 = 256;
 
 /// Arrays up to this size need no allocation.
 const FEW: usize = 8;
@@ -92,10 +94,12 @@ pub struct Datagram {
 #[derive(Default)]
 struct Incoming {
     inbox: Option<Inbox>,
-    /// The kernel's queue has older ones, perhaps.
-    kernel_first: bool,
-    /// Datagrams taken since the kernel's were looked at.
+    /// So many of the kernel's queue come first, if there are any.
+    kernels: u32,
+    /// Datagrams taken since the kernel had its turn.
     taken: u32,
+    /// The next one was looked at, and is still the next one.
+    peeked: bool,
     closed: bool,
 }
 
@@ -106,13 +110,32 @@ impl Incoming {
 
     /// Looks for new ones where there are none.
     fn look(&mut self) -> bool {
-        if self.next_len().is_some() {
-            return true;
-        }
+        self.next_len().is_some() || self.look_anew()
+    }
+
+    /// Looks for new ones, also of new senders.
+    fn look_anew(&mut self) -> bool {
         let Some(inbox) = &mut self.inbox else { return false };
         inbox.take_events();
-        self.kernel_first |= inbox.take_news();
+        if inbox.take_news() {
+            self.kernels = OLDER;
+        }
         inbox.next_len().is_some()
+    }
+
+    /// Whether the kernel's queue has its turn, if there is anything in it.
+    fn is_kernels_turn(&mut self, peeks: bool) -> bool {
+        if self.peeked {
+            return false;
+        }
+        if self.taken >= KERNELS_TURN {
+            (self.taken, self.kernels) = (0, self.kernels.max(1));
+        }
+        let turn = self.kernels > 0;
+        if turn && !peeks {
+            self.kernels -= 1;
+        }
+        turn
     }
 }
 
@@ -236,23 +259,27 @@ impl Datagram {
         }
     }
 
-    /// Takes a datagram of a peer on this host. `may_defer`: the kernel's may come first.
-    fn take(&self, into: &mut [IoSliceMut<'_>], flags: i32, may_defer: bool) -> Result<Option<Received>> {
+    /// Takes a datagram of a peer on this host. `at_once`: the kernel has not been asked yet, and may have its turn.
+    fn take(&self, into: &mut [IoSliceMut<'_>], flags: i32, at_once: bool) -> Result<Option<Received>> {
+        let stays = flags & libc::MSG_PEEK != 0;
         let mut incoming = self.inbox.lock()?;
-        if !may_defer {
-            // The kernel had none.
-            (incoming.kernel_first, incoming.taken) = (false, 0);
-        } else if incoming.taken >= KERNELS_TURN {
-            incoming.kernel_first = true;
+        if incoming.closed {
+            // The number may be another descriptor by now.
+            return Err(Errno::BADF);
         }
-        let there = if may_defer { incoming.next_len().is_some() } else { incoming.look() };
-        if !there || may_defer && incoming.kernel_first {
+        let there = if at_once {
+            incoming.next_len().is_some() && !incoming.is_kernels_turn(stays)
+        } else {
+            (incoming.kernels, incoming.taken) = (0, 0);
+            incoming.look_anew()
+        };
+        if !there {
             return Ok(None);
         }
-        let stays = flags & libc::MSG_PEEK != 0;
         let Some(Taken { copied, len, source }) = incoming.inbox.as_mut().and_then(|inbox| inbox.take(into, stays)) else {
             return Ok(None);
         };
+        incoming.peeked = stays;
         if !stays {
             incoming.taken += 1;
             stats::add(Counter::DatagramsReceivedShm, 1);
@@ -319,10 +346,11 @@ impl Datagram {
     }
 
     /// FIONREAD (udp(7)): "the size of the next pending datagram". `None`: the kernel has it.
-    pub fn next_len(&self) -> Option<usize> {
+    pub fn next_len(&self, fd: RawFd) -> Option<usize> {
         let mut incoming = self.inbox.lock().ok()?;
         incoming.look();
-        if incoming.kernel_first { None } else { incoming.next_len() }
+        let kernels = || descriptor::borrow(fd).and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).is_some_and(|bytes| bytes > 0);
+        if incoming.is_kernels_turn(true) && kernels() { None } else { incoming.next_len() }
     }
 
     fn events_of(there: bool) -> i16 {
@@ -381,9 +409,9 @@ impl Datagram {
         Ok(self.inbox.lock()?.next_len().is_none())
     }
 
-    /// The process has forked: a child may read from the kernel's socket, and nobody else would see what comes through shared memory. Neither
+    /// Another process has the kernel's socket, too, or is about to: it may read there, and would miss what comes through shared memory. Neither
     /// waits nor allocates; the rest is done by the next call.
-    pub fn forked(&self) {
+    pub fn share(&self) {
         self.leaving.store(true, Ordering::Release);
         if self.inbox.is_free()
             && let Ok(incoming) = self.inbox.lock()
