@@ -207,3 +207,11 @@ fn r_functions_take_datagrams() {
     assert_eq!(ended.ok().trim(), "rsendto: 5\nrrecvfrom: 5 hello\nrsend: 3\nrpoll: 1\nrrecvmsg: 3\nrread: 3");
     assert_eq!((of(&ended, "datagrams_sent_shm"), of(&ended, "datagrams_received_shm")), (3, 3), "{}", ended.report());
 }
+
+#[test]
+fn processes_that_are_killed_do_no_harm() {
+    let scratch = Scratch::new();
+    let storm = Program::test(&scratch, "storm", "datagram_storm", &["127.0.0.1", "3", "1"]);
+    let ended = storm.preloaded().env(ASKED.0, ASKED.1).run(LIMIT);
+    assert_eq!(ended.ok(), "wrong: 0\nreceived any: yes\n", "{}", ended.report());
+}

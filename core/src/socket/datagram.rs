@@ -108,21 +108,6 @@ impl Incoming {
         self.inbox.as_mut()?.next_len()
     }
 
-    /// Looks for new ones where there are none.
-    fn look(&mut self) -> bool {
-        self.next_len().is_some() || self.look_anew()
-    }
-
-    /// Looks for new ones, also of new senders.
-    fn look_anew(&mut self) -> bool {
-        let Some(inbox) = &mut self.inbox else { return false };
-        inbox.take_events();
-        if inbox.take_news() {
-            self.kernels = OLDER;
-        }
-        inbox.next_len().is_some()
-    }
-
     /// Whether the kernel's queue has its turn, if there is anything in it.
     fn is_kernels_turn(&mut self, peeks: bool) -> bool {
         if self.peeked {
@@ -235,6 +220,8 @@ impl Datagram {
                 return Ok(Some(taken));
             }
             match receive_kernel(fd, into, flags) {
+                // What has come there since is older than what comes through a channel that was made since.
+                Err(Errno::AGAIN) if self.has_news()? => continue,
                 Err(Errno::AGAIN) => {}
                 result => return result.map(Some),
             }
@@ -267,13 +254,7 @@ impl Datagram {
             // The number may be another descriptor by now.
             return Err(Errno::BADF);
         }
-        let there = if at_once {
-            incoming.next_len().is_some() && !incoming.is_kernels_turn(stays)
-        } else {
-            (incoming.kernels, incoming.taken) = (0, 0);
-            incoming.look_anew()
-        };
-        if !there {
+        if incoming.next_len().is_none() || at_once && incoming.is_kernels_turn(stays) {
             return Ok(None);
         }
         let Some(Taken { copied, len, source }) = incoming.inbox.as_mut().and_then(|inbox| inbox.take(into, stays)) else {
@@ -285,12 +266,43 @@ impl Datagram {
             stats::add(Counter::DatagramsReceivedShm, 1);
         }
         if self.sleepers.any() && incoming.next_len().is_some() {
-            // Another thread may sleep whose bell this one has taken off.
             self.sleepers.wake(Interest::READ);
         }
         let whole = flags & libc::MSG_TRUNC != 0;
         let source = Some(address::as_domain(source, self.domain));
         Ok(Some(Received { len: if whole { len } else { copied }, source, truncated: copied < len }))
+    }
+
+    /// Looks where there is nothing.
+    fn look(&self, incoming: &mut Incoming) -> bool {
+        incoming.next_len().is_some() || self.look_anew(incoming)
+    }
+
+    /// Looks for new datagrams, also of new senders.
+    fn look_anew(&self, incoming: &mut Incoming) -> bool {
+        let Some(inbox) = &mut incoming.inbox else { return false };
+        let heard = inbox.take_events();
+        if inbox.take_news() {
+            incoming.kernels = OLDER;
+        }
+        // Another thread may sleep whose bell this one has taken off.
+        let others = heard && self.sleepers.any();
+        if others {
+            inbox.arm();
+        }
+        let there = inbox.next_len().is_some();
+        if others && there {
+            self.sleepers.wake(Interest::READ);
+        }
+        there
+    }
+
+    /// The kernel had nothing: looks for new datagrams, and says whether the kernel is to be asked once more before they are taken.
+    fn has_news(&self) -> Result<bool> {
+        let mut incoming = self.inbox.lock()?;
+        (incoming.kernels, incoming.taken) = (0, 0);
+        let there = self.look_anew(&mut incoming);
+        Ok(there && incoming.kernels > 0)
     }
 
     /// Looks for the polling time whether a peer of this host sends something, if there is one.
@@ -342,13 +354,13 @@ impl Datagram {
         if let Some(inbox) = &incoming.inbox {
             inbox.arm();
         }
-        incoming.look() || self.is_leaving()
+        self.look(&mut incoming) || self.is_leaving()
     }
 
     /// FIONREAD (udp(7)): "the size of the next pending datagram". `None`: the kernel has it.
     pub fn next_len(&self, fd: RawFd) -> Option<usize> {
         let mut incoming = self.inbox.lock().ok()?;
-        incoming.look();
+        self.look(&mut incoming);
         let kernels = || descriptor::borrow(fd).and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).is_some_and(|bytes| bytes > 0);
         if incoming.is_kernels_turn(true) && kernels() { None } else { incoming.next_len() }
     }
@@ -360,7 +372,7 @@ impl Datagram {
 
     /// poll's events of the peers on this host.
     pub fn events(&self) -> i16 {
-        Datagram::events_of(self.inbox.lock().is_ok_and(|mut incoming| incoming.look()))
+        Datagram::events_of(self.inbox.lock().is_ok_and(|mut incoming| self.look(&mut incoming)))
     }
 
     /// The same, and the event descriptor becomes readable when there are others.
@@ -374,10 +386,7 @@ impl Datagram {
         if let (See::Arm, Some(inbox)) = (how, &incoming.inbox) {
             inbox.arm();
         }
-        if let (See::Announced, Some(inbox)) = (how, &mut incoming.inbox) {
-            inbox.take_events();
-        }
-        let there = incoming.look();
+        let there = if how == See::Announced { self.look_anew(&mut incoming) } else { self.look(&mut incoming) };
         let arrivals = incoming.inbox.as_ref().map_or(0, Inbox::arrivals);
         Ok(Seen { readiness: Readiness::Events(Datagram::events_of(there)), arrivals, blocked: 0, over: false })
     }

@@ -7,7 +7,7 @@ use rustix::{fd::BorrowedFd, net::sockopt};
 
 pub(super) use crate::fabric::shm::datagram::source;
 use crate::{
-    error::Result,
+    error::{Errno, Result},
     fabric::shm::datagram::{LONGEST, Outlet, Sent},
     log_debug,
     socket::address,
@@ -145,7 +145,8 @@ fn open(fd: RawFd, destination: SocketAddr, now: Nanos, own: usize, bound: impl 
         Ok(None) => near,
         Err(errno) => {
             log_debug!("datagrams to {destination}: left to the kernel: {errno}");
-            near
+            // Another user stays that for longer.
+            if errno == Errno::PERM { far } else { near }
         }
     }
 }

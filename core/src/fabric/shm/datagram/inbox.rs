@@ -115,13 +115,17 @@ impl Inbox {
 
     /// Is found no longer, and its senders go elsewhere. What they have sent is still to be read.
     pub fn close(&mut self) {
+        self.shut_door();
+        for at in (0..self.channels.len()).rev() {
+            self.end(at);
+        }
+    }
+
+    fn shut_door(&mut self) {
         if let Some((door, _)) = self.door.take() {
             leave(&self.set, &door);
             // Children of the program may hold the descriptor, too.
             channel::end(&door);
-        }
-        for at in (0..self.channels.len()).rev() {
-            self.end(at);
         }
     }
 
@@ -164,11 +168,13 @@ impl Inbox {
         }
     }
 
-    /// Lets in senders, and takes bells off.
-    pub fn take_events(&mut self) {
+    /// Lets in senders, and takes bells off. Whether there was any of it: who is armed is so no longer, perhaps, or not for all.
+    pub fn take_events(&mut self) -> bool {
+        let mut any = false;
         for _ in 0..=MOST_CHANNELS / EVENTS {
             let mut events = [Event { events: 0, u64: 0 }; EVENTS];
-            let Ok(count) = epoll::wait(self.set.as_raw_fd(), &mut events, Some(Duration::ZERO), None) else { return };
+            let Ok(count) = epoll::wait(self.set.as_raw_fd(), &mut events, Some(Duration::ZERO), None) else { break };
+            any |= count > 0;
             for event in events.iter().take(count) {
                 if { event.u64 } == DOOR {
                     self.let_in();
@@ -177,15 +183,21 @@ impl Inbox {
                 }
             }
             if count < EVENTS {
-                return;
+                break;
             }
         }
+        any
     }
 
     fn let_in(&mut self) {
         for _ in 0..ARRIVALS_A_LOOK {
             let Some((door, _)) = &self.door else { return };
-            let Ok(socket) = channel::accept(door.as_fd()) else { return };
+            let socket = match channel::accept(door.as_fd()) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+                // A limit: a door that stays readable would keep sleepers awake. Senders find the kernel's socket.
+                Err(_) => return self.shut_door(),
+            };
             let own = self.descriptors();
             // What is refused finds its socket closed, and uses the kernel's.
             if lets_in(channel::peer_uid(socket.as_fd()))

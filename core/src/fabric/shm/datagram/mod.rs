@@ -75,12 +75,12 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    /// To the receiver of what is sent from `source` to `destination`. `None`: it is not to be found, or another user's. EMFILE: the library,
-    /// which has `own` numbers, may take no more.
+    /// To the receiver of what is sent from `source` to `destination`. `None`: it is not to be found. EPERM: it is another user's. EMFILE: the
+    /// library, which has `own` numbers, may take no more.
     pub fn open(source: SocketAddr, destination: SocketAddr, own: usize, now: Nanos) -> Result<Option<Self>> {
         let Some(socket) = channel::connect(&name::candidates(source, destination), own)? else { return Ok(None) };
         if !lets_in(channel::peer_uid(socket.as_fd())) {
-            return Ok(None);
+            return Err(Errno::PERM);
         }
         let (writer, file) = Writer::new()?;
         match channel::send(socket.as_fd(), &greeting::address_bytes(source), Some(file.as_fd())) {
