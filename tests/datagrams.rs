@@ -214,4 +214,5 @@ fn processes_that_are_killed_do_no_harm() {
     let storm = Program::test(&scratch, "storm", "datagram_storm", &["127.0.0.1", "3", "1"]);
     let ended = storm.preloaded().env(ASKED.0, ASKED.1).run(LIMIT);
     assert_eq!(ended.ok(), "wrong: 0\nreceived any: yes\n", "{}", ended.report());
+    assert!(of(&ended, "datagrams_received_shm") > 1000, "{}", ended.report());
 }

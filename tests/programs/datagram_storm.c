@@ -19,6 +19,12 @@ static struct shared {
 } *shared;
 
 static uint64_t state;
+static volatile sig_atomic_t over;
+
+static void end(int signal) {
+	(void)signal;
+	over = 1;
+}
 
 static uint32_t chance(uint32_t below) {
 	state = state * 6364136223846793005u + 1442695040888963407u;
@@ -48,11 +54,13 @@ static void process(uint32_t me, int fd, uint32_t life) {
 	static unsigned char bytes[MOST];
 	struct timeval time = {0, 2000};
 	uint32_t numbers[PROCESSES] = {0};
+	struct sigaction action = {.sa_handler = end};
+	must("sigaction", sigaction(SIGUSR1, &action, NULL));
 	int set = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event event = {.events = EPOLLIN | (me % 2 ? EPOLLET : 0)};
 	must("epoll_ctl", epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
 	must("SO_RCVTIMEO", setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
-	for (;;) {
+	while (!over) {
 		for (uint32_t burst = chance(8); burst > 0; burst--) {
 			uint32_t to = chance(PROCESSES), length = sizeof(struct head) + chance(chance(4) ? 200 : MOST - sizeof(struct head));
 			struct head head = {0x57012345, me, life, ++numbers[to], length};
@@ -85,14 +93,14 @@ static pid_t start(uint32_t me) {
 	/* The last one of this name may not be gone yet. */
 	while (bind_to(fd, shared->names[me])) sleep_ms(1);
 	process(me, fd, life);
-	_exit(1);
+	_exit(0);
 }
 
 int main(int argc, char **argv) {
 	begin(argc, argv);
 	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	state = (uint64_t)argument(2, 1);
-	int64_t end = now_us() + argument(1, 2) * 1000000;
+	int64_t until = now_us() + argument(1, 2) * 1000000;
 	pid_t children[PROCESSES];
 	int places[PROCESSES];
 	for (int i = 0; i < PROCESSES; i++) {
@@ -101,7 +109,7 @@ int main(int argc, char **argv) {
 	}
 	for (int i = 0; i < PROCESSES; i++) close(places[i]);
 	for (uint32_t i = 0; i < PROCESSES; i++) children[i] = start(i);
-	while (now_us() < end) {
+	while (now_us() < until) {
 		sleep_ms((int)chance(150));
 		uint32_t who = chance(PROCESSES);
 		must("kill", kill(children[who], SIGKILL));
@@ -109,11 +117,13 @@ int main(int argc, char **argv) {
 		children[who] = start(who);
 	}
 	for (int i = 0; i < PROCESSES; i++) {
-		kill(children[i], SIGKILL);
-		waitpid(children[i], NULL, 0);
+		/* These end in good order. */
+		while (waitpid(children[i], NULL, WNOHANG) == 0) {
+			kill(children[i], SIGUSR1);
+			sleep_ms(10);
+		}
 	}
 	say("wrong: %llu", (unsigned long long)shared->wrong);
 	say("received any: %s", yes_no(shared->received > 100));
-	fprintf(stderr, "%llu\n", (unsigned long long)shared->received);
 	return 0;
 }
