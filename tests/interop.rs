@@ -10,7 +10,7 @@ mod support;
 use std::env;
 use std::time::Duration;
 
-use support::{Counters, Outcome, Rdma, Topology, Vm, VmSession, artefact, assert_over_rdma, build_c_program};
+use support::{Counters, Outcome, Rdma, Scratch, Topology, Vm, VmSession, artefact, assert_over_rdma, build_c_program, example, installed};
 
 const SHIPPED: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 const FUNCTIONS: &str = include_str!("interop/pair.sh");
@@ -169,6 +169,28 @@ fn listeners_of_the_r_functions_take_rdma_peers() {
         let output = outcome.step("listener").ok();
         assert!(output.contains("accepted_verbs 2"), "{output}");
     }
+}
+
+/// A program in C that is linked with the installed library, and the examples in Rust.
+#[test]
+fn programs_that_are_linked_with_it_go_over_rdma() {
+    let scratch = Scratch::new();
+    let vm = Vm::new()
+        .rdma(Rdma::Rxe)
+        .env("RSOCKET_CONNECT_DEADLINE", "20000")
+        .env("PROGRAM", installed(&scratch, "native_talk"))
+        .env("LISTENER", example("tcp_listener"))
+        .env("STREAM", example("tcp_stream"));
+    let rust = "head -c 400000 /dev/urandom >sent; $LISTENER $HOST_B:7000 >said & server=$!; rwait 7000
+        RSOCKET_STATS=- $STREAM $HOST_B:7000 <sent >copy; cmp sent copy; kill $server";
+    let outcome = VmSession::new(vm)
+        .step_within("c", Duration::from_secs(60), "RSOCKET_STATS=- $PROGRAM $HOST_B")
+        .step_within("rust", Duration::from_secs(60), rust)
+        .run();
+    let c = outcome.step("c").ok();
+    assert!(c.contains("72 bytes of path\nby the path\n") && c.contains("all arrived") && c.contains("accepted_verbs 2"), "{c}");
+    let rust = outcome.step("rust").ok();
+    assert!(rust.contains("connected_verbs 1") && rust.contains("bytes_received_verbs 400000"), "{rust}");
 }
 
 /// Our server closes at once, and the client, the shipped library's, still gets all.

@@ -127,6 +127,14 @@ fn near_the_limit_of_memory_connections_are_the_kernels_and_all_carry_what_they_
 }
 
 #[test]
+fn a_full_heap_leaves_new_connections_to_the_kernel_while_it_is_full() {
+    let ended = Program::test(&Scratch::new(), "limited", "border_memory", &[ADDRESS, "60000", "1"]).preloaded().run(LIMIT);
+    assert_eq!((ended.code(), ended.output.as_str()), (Some(0), "poll 0\n"), "{}", ended.report());
+    let [shm, kernel, limit] = ["accepted_shm", "accepted_kernel", "fallback_limit"].map(|name| ended.counters.get(name));
+    assert!(shm == 2 && kernel == 60 && limit >= 60, "{}", ended.report());
+}
+
+#[test]
 fn a_process_of_few_descriptors_has_them_for_itself() {
     let few = ["sh", "-c", "ulimit -n 12 && exec \"$@\"", "sh"];
     let ended = Program::test(&Scratch::new(), "few", "socket_basic", &[ADDRESS]).preloaded().within(&few).run(LIMIT);

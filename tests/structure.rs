@@ -21,6 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["fd"],
     &["calls"],
     &["capi"],
+    &["net"],
 ];
 
 /// Equals that may import one another. The protocol and the fabrics are not among them: only `socket` knows both.
@@ -35,12 +36,14 @@ const UNSAFE: &[(&str, &str)] = &[
     ("core/src/fabric/region.rs", "memory that a device or another process writes"),
     ("core/src/fabric/shm/memory.rs", "windows of a mapping"),
     ("core/src/capi/", "the program's pointers become slices"),
+    ("core/src/net/socket.rs", "numbers that the program takes the blame for (FromRawFd)"),
     ("core/src/sys/", "system calls that rustix has no safe name for; the slab of the descriptor table"),
     ("core/examples/verbs_pingpong.rs", "shows the libraries without the fabric"),
     ("preload/src/real.rs", "calls libc's own functions"),
     ("preload/src/guard.rs", "errno is a pointer of libc's"),
     ("preload/src/hooks/", "exported C functions"),
     ("preload/src/lib.rs", "a constructor's link section"),
+    ("tests/linking.rs", "a number that is given away and taken back"),
 ];
 
 /// Modules that the compiler keeps free of `unsafe`.

@@ -16,6 +16,7 @@
 #![allow(dead_code)]
 
 mod counters;
+mod linked;
 mod native;
 mod programs;
 mod transcripts;
@@ -23,6 +24,8 @@ mod vm;
 
 #[allow(unused_imports)]
 pub use counters::{Counters, assert_over_rdma, assert_over_tcp};
+#[allow(unused_imports)]
+pub use linked::{example, installed};
 #[allow(unused_imports)]
 pub use native::{Ended, Program, Running, Scratch, Statistics, free_port, is_root, needs_root, own_address};
 #[allow(unused_imports)]

@@ -21,7 +21,7 @@ use crate::{
         datagram::{self, Datagram, Received, Sending},
     },
     stats,
-    sys::descriptor,
+    sys::{allocator, descriptor},
 };
 
 /// socket(2) of anything but a stream. An unmodified program's datagrams are the kernel's unless that was asked for.
@@ -29,7 +29,7 @@ pub(super) fn socket(domain: i32, kind: i32, protocol: i32, origin: Origin) -> R
     let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
     let is_one =
         matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & !flags == libc::SOCK_DGRAM && matches!(protocol, 0 | libc::IPPROTO_UDP);
-    if !is_one || origin == Origin::Preload && !is_asked_for(domain) || !config::get().fabrics.shm() {
+    if !is_one || origin == Origin::Preload && !is_asked_for(domain) || !config::get().fabrics.shm() || allocator::is_exhausted() {
         return Route::Kernel;
     }
     log::prepare();

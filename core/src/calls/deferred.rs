@@ -12,7 +12,7 @@ use rustix::{
     net::{RecvFlags, sockopt},
 };
 
-use super::{Route, ours, ours_awaited, socket::take_from_kernel};
+use super::{Route, accept::take_from_kernel, ours, ours_awaited};
 use crate::{
     config::{self, Deferral},
     error::Result,
@@ -133,6 +133,7 @@ fn ask(fd: RawFd, held: &Held) -> Option<()> {
         local: Some(SocketAddr::new(local.ip(), 0)),
         silent: connect::is_silent(peer.ip()),
         tos: socket.options.tos(),
+        path: socket.options.path(),
         ..ConnectTo::new(peer, sizes.endpoint())
     };
     let shipped = config::deferral() == Deferral::Shipped && service.fabric().reaches_others();

@@ -5,6 +5,7 @@
 //! `errno` variable are the callers' business.
 #![forbid(unsafe_code)]
 
+pub mod accept;
 pub mod adopt;
 pub mod datagram;
 mod deferred;

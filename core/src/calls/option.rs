@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::{Route, datagram, deferred, inherited, ours};
 use crate::{
     error::{Errno, Result},
+    fabric::Path,
     fd::Held,
     socket::{Role, Socket, engine::Sizes, options::Options},
     sys::sockopt,
@@ -30,6 +31,11 @@ pub const RDMA_INLINE: i32 = 2;
 /// Entries of the iomap table.
 pub const RDMA_IOMAPSIZE: i32 = 3;
 
+/// The path through an InfiniBand fabric: `struct ibv_path_data`, an array when it is set.
+pub const RDMA_ROUTE: i32 = 4;
+/// Bytes of RDMA_ROUTE that are looked at.
+const ROUTE_MOST: usize = 16 * Path::BYTES;
+
 /// Bounds of the queue sizes.
 const QUEUE: RangeInclusive<u32> = 16..=65534;
 /// Largest buffer, in bytes.
@@ -43,6 +49,9 @@ pub fn getsockopt(fd: RawFd, level: i32, name: i32) -> Route<Value> {
         let lost = (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) && inherited::is_lost(fd);
         return if lost { Route::ok(int(Errno::CONNRESET.raw_os_error())) } else { Route::Kernel };
     };
+    if (level, name) == (SOL_RDMA, RDMA_ROUTE) {
+        return Route::ok(path(&held));
+    }
     if level == SOL_RDMA {
         return rdma_value(&held, name).map(int).into();
     }
@@ -67,6 +76,12 @@ fn int(value: i32) -> Value {
     Value::from_slice(&value.to_ne_bytes())
 }
 
+/// The path that was set, or that the connection has; nothing where there is none, as over shared memory.
+fn path(held: &Held) -> Value {
+    let path = held.socket.stream().and_then(|stream| stream.path()).or_else(|| held.socket.options.path());
+    path.map_or_else(Value::new, |path| Value::from_slice(path.bytes()))
+}
+
 fn rdma_value(held: &Held, name: i32) -> Result<i32> {
     let sizes = held.socket.options.sizes();
     let value = match name {
@@ -89,7 +104,8 @@ pub fn setsockopt<'a>(
 ) -> Route<()> {
     let Some(held) = ours(fd) else { return Route::Kernel };
     if level == SOL_RDMA {
-        return read(size_of::<i32>()).and_then(|value| set_rdma(&held, name, value)).into();
+        let most = if name == RDMA_ROUTE { ROUTE_MOST } else { size_of::<i32>() };
+        return read(most).and_then(|value| set_rdma(&held, name, value)).into();
     }
     if let Err(errno) = fits_state(&held, level, name, || read(size_of::<i32>()).map(integer)) {
         return Route::err(errno);
@@ -134,11 +150,16 @@ fn integer(value: &[u8]) -> Option<i32> {
 }
 
 fn set_rdma(held: &Held, name: i32, value: &[u8]) -> Result<()> {
-    let wanted = integer(value).and_then(|value| u32::try_from(value).ok()).ok_or(Errno::INVAL)?;
-    // The queues of a connection are made with it.
-    if held.socket.role() != Role::Fresh {
-        return Err(Errno::INVAL);
+    // The queues of a connection are made with it, its path is asked for.
+    let is_fresh = held.socket.role() == Role::Fresh;
+    if name == RDMA_ROUTE {
+        let path = Path::choose(value)?;
+        if is_fresh {
+            held.socket.options.set_path(path);
+        }
+        return if is_fresh { Ok(()) } else { Err(Errno::INVAL) };
     }
+    let wanted = integer(value).and_then(|value| u32::try_from(value).ok()).filter(|_| is_fresh).ok_or(Errno::INVAL)?;
     let change: fn(&mut Sizes, u32) = match name {
         RDMA_SQSIZE => |sizes, wanted| sizes.send_queue = wanted.clamp(*QUEUE.start(), *QUEUE.end()),
         RDMA_RQSIZE => |sizes, wanted| sizes.receive_queue = wanted.clamp(*QUEUE.start(), *QUEUE.end()),

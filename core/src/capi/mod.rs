@@ -10,6 +10,7 @@ pub mod io;
 pub mod lifecycle;
 pub mod option;
 pub mod poll;
+pub mod safe;
 pub mod select;
 pub mod socket;
 

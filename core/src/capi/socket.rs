@@ -12,7 +12,14 @@ use crate::{calls, sys::kernel::call};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsocket(domain: c_int, r#type: c_int, protocol: c_int) -> c_int {
     lifecycle::register();
-    serve!(calls::socket::rsocket(domain, r#type, protocol), call!(libc::SYS_socket, domain, r#type, protocol))
+    serve!(calls::socket::rsocket(domain, r#type, protocol), {
+        let made = call!(libc::SYS_socket, domain, r#type, protocol);
+        // A program that has closed an rsocket by close(2) may be given its number.
+        if let Ok(number) = made {
+            boundary::descriptor::forget_stale(number as c_int);
+        }
+        made
+    })
 }
 
 /// bind(2).

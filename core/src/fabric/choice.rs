@@ -19,6 +19,7 @@ use crate::{
     error::{Errno, Result},
     log_info,
     sys::{
+        allocator,
         clock::{self, Nanos},
         descriptor::OwnFd,
         inside,
@@ -101,6 +102,9 @@ impl Fabrics {
 impl Fabric for Fabrics {
     /// What RDMA finds out only later is not made good by shared memory: the connection is the kernel's then.
     fn connect(&self, to: &ConnectTo, token: Token) -> core::result::Result<Started, ConnectFailure> {
+        if allocator::is_exhausted() {
+            return Err(ConnectFailure::Limit(Errno::NOMEM));
+        }
         let first = if self.verbs_first { self.connect_verbs(to, token) } else { self.connect_shm(to, token) };
         match first {
             Ok(started) => Ok(started),

@@ -19,6 +19,10 @@ macro_rules! forward {
         fn peer_addr(&self) -> SocketAddr {
             self.inner.peer_addr()
         }
+
+        fn path(&self) -> Option<$crate::fabric::Path> {
+            self.inner.path()
+        }
     };
     (@areas) => {
         fn exposed(&self) -> ExposedMemory {

@@ -19,6 +19,7 @@ pub mod choice;
 pub mod contract;
 pub mod faulty;
 mod forward;
+pub mod path;
 pub mod region;
 pub mod shm;
 pub mod sim;
@@ -26,6 +27,7 @@ pub mod traced;
 pub mod verbs;
 
 use forward::forward;
+pub use path::Path;
 pub use region::Region;
 use smallvec::SmallVec;
 
@@ -210,6 +212,11 @@ pub trait Endpoint: Send {
 
     /// The peer's address.
     fn peer_addr(&self) -> SocketAddr;
+
+    /// The path that the connection takes, where the fabric has paths.
+    fn path(&self) -> Option<Path> {
+        None
+    }
 }
 
 /// Memory with a word that threads may sleep on: see [`Endpoint::arm_word`].
@@ -298,6 +305,8 @@ pub struct ConnectTo {
     pub silent: bool,
     /// Type of service (IP_TOS), 0 for none.
     pub tos: u8,
+    /// The path that the program has chosen (RDMA_ROUTE): then nobody is asked for one.
+    pub path: Option<Path>,
     /// The memory and queues to make once the route is known.
     pub endpoint: EndpointConfig,
 }
@@ -305,7 +314,7 @@ pub struct ConnectTo {
 impl ConnectTo {
     /// To `peer`, from wherever, and the rest as it is for most.
     pub fn new(peer: SocketAddr, endpoint: EndpointConfig) -> Self {
-        ConnectTo { peer, local: None, kernel: None, silent: false, tos: 0, endpoint }
+        ConnectTo { peer, local: None, kernel: None, silent: false, tos: 0, path: None, endpoint }
     }
 }
 

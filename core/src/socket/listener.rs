@@ -13,17 +13,20 @@ use std::{
 };
 
 use super::{
+    account,
     engine::Sizes,
     readiness::Readiness,
     stream::{Seen, Stream},
     wait::{Interest, Sleepers},
 };
 use crate::{
-    fabric::{Event, Listening, Token},
+    error::Errno,
+    fabric::{ConnectFailure, Event, Listening, Token},
     log_debug,
     service::{self, Care, Ending, Handler, Service},
     stats::{self, Counter},
     sys::{
+        allocator,
         clock::Nanos,
         lock::{Leaf, LeafGuard},
     },
@@ -387,6 +390,11 @@ impl Handler for Listener {
     fn event(self: Arc<Self>, event: Event, _now: Nanos) {
         let Some(event) = self.hold(event) else { return };
         let Event::Incoming { mut endpoint, private_data, .. } = event else { return };
+        if allocator::is_exhausted() {
+            account::fallback(ConnectFailure::Limit(Errno::NOMEM));
+            endpoint.reject();
+            return;
+        }
         if !self.has_room() {
             stats::add(Counter::BacklogFull, 1);
             endpoint.reject();

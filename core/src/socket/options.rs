@@ -10,6 +10,7 @@ use core::{
 use super::{engine::Sizes, stream::care::Patience};
 use crate::{
     config,
+    fabric::Path,
     sys::lock::{Leaf, LeafGuard},
 };
 
@@ -66,6 +67,7 @@ impl From<KeepAlive> for Patience {
 
 struct Kept {
     sizes: Sizes,
+    path: Option<Path>,
     linger: Option<Duration>,
     patience: KeepAlive,
     inherited: Vec<Setting>,
@@ -94,7 +96,7 @@ impl Default for Options {
             inline: defaults.inline,
             iomap_entries: defaults.iomap_entries,
         };
-        let kept = Kept { sizes, linger: None, patience: KeepAlive::default(), inherited: Vec::new() };
+        let kept = Kept { sizes, path: None, linger: None, patience: KeepAlive::default(), inherited: Vec::new() };
         Options {
             kept: Leaf::new(kept),
             receive_timeout: AtomicU64::new(0),
@@ -124,7 +126,7 @@ impl Options {
     pub fn inherit(&self) -> (Options, Vec<Setting>) {
         let kept = self.kept();
         let settings = kept.inherited.clone();
-        let copy = Kept { sizes: kept.sizes, linger: kept.linger, patience: kept.patience, inherited: settings.clone() };
+        let copy = Kept { sizes: kept.sizes, path: None, linger: kept.linger, patience: kept.patience, inherited: settings.clone() };
         let options = Options {
             kept: Leaf::new(copy),
             receive_timeout: AtomicU64::new(self.receive_timeout.load(Ordering::Relaxed)),
@@ -177,6 +179,16 @@ impl Options {
     /// Changes the sizes of queues and buffers.
     pub fn set_sizes(&self, change: impl FnOnce(&mut Sizes)) {
         change(&mut self.kept().sizes);
+    }
+
+    /// RDMA_ROUTE.
+    pub fn path(&self) -> Option<Path> {
+        self.kept().path
+    }
+
+    /// Sets RDMA_ROUTE.
+    pub fn set_path(&self, path: Path) {
+        self.kept().path = Some(path);
     }
 
     /// SO_LINGER.

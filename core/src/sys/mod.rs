@@ -1,6 +1,6 @@
 //! What touches the machine below everything else: per-thread state that is safe before constructors and in signal handlers.
 
-mod allocator;
+pub mod allocator;
 pub mod cgroup;
 pub mod clock;
 pub mod cpus;
@@ -9,6 +9,7 @@ pub mod epoll;
 pub mod futex;
 pub mod inside;
 pub mod kernel;
+mod last_heap;
 pub mod lock;
 pub mod memory;
 pub mod neighbour;

@@ -27,7 +27,7 @@ pub(super) unsafe fn given<'a>(address: *const sockaddr, length: socklen_t) -> R
 }
 
 /// Where an address goes: the buffer of accept(2), getsockname(2), recvfrom(2).
-pub(super) struct Out {
+pub(in crate::capi) struct Out {
     address: *mut sockaddr,
     length: *mut socklen_t,
     room: usize,
@@ -38,7 +38,7 @@ impl Out {
     ///
     /// # Safety
     /// Unless NULL, `length` must be good for reads and writes until the `Out` has been used, and `address` for writes of `*length` bytes.
-    pub(super) unsafe fn new(address: *mut sockaddr, length: *mut socklen_t) -> Result<Self> {
+    pub(in crate::capi) unsafe fn new(address: *mut sockaddr, length: *mut socklen_t) -> Result<Self> {
         if length.is_null() {
             return Err(Errno::FAULT);
         }
@@ -65,7 +65,7 @@ impl Out {
 
     /// "The returned address is truncated if the buffer provided is too small; in this case, addrlen will return a value
     /// greater than was supplied to the call."
-    pub(super) fn write(self, address: &SocketAddr) {
+    pub(in crate::capi) fn write(self, address: &SocketAddr) {
         match address {
             SocketAddr::V4(address) => {
                 let raw = sockaddr_in {
@@ -90,7 +90,7 @@ impl Out {
     }
 
     /// There is no address: its length is 0.
-    pub(super) fn write_none(self) {
+    pub(in crate::capi) fn write_none(self) {
         // SAFETY: `new` was promised that it is good for writes.
         unsafe { *self.length = 0 };
     }

@@ -1,4 +1,4 @@
-//! The C side of `calls::socket`.
+//! The C side of `calls::socket` and `calls::accept`.
 
 use core::ffi::c_int;
 
@@ -6,7 +6,7 @@ use libc::{sockaddr, socklen_t};
 
 use super::{address, attempt, map, zero};
 use crate::{
-    calls::{Route, socket},
+    calls::{Route, accept, socket},
     error::Errno,
 };
 
@@ -35,7 +35,7 @@ pub unsafe fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, 
     }
     // SAFETY: the caller's promise is the one asked for.
     let out = attempt!(unsafe { address::Out::wanted(address, length) });
-    map(socket::accept(fd, flags), |(accepted, peer)| {
+    map(accept::accept(fd, flags), |(accepted, peer)| {
         if let Some(out) = out {
             out.write(&peer);
         }

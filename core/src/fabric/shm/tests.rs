@@ -187,7 +187,7 @@ fn clients_come_from_where_tcp_lets_them() {
 /// The two ends of a connection that stands, connecting end first.
 fn connected(shm: &Shm) -> [Box<dyn Endpoint>; 2] {
     let listening = listen(shm);
-    let to = ConnectTo { peer: listening.local_addr(), local: None, kernel: None, silent: false, tos: 0, endpoint: CONFIG };
+    let to = ConnectTo::new(listening.local_addr(), CONFIG);
     let Ok(Started::Ready(mut client)) = shm.connect(&to, Token(2)) else { panic!("not connected at once") };
     client.connect(&[]).unwrap();
     let mut server = None;

@@ -18,15 +18,18 @@ use rustix::{
 use super::libs::{self, Libs};
 use crate::{
     error::{Errno, Result},
+    fabric::{Path, path::Record},
     sys::{descriptor, inside, own},
 };
 
 /// Level and names of `rdma_set_option`, from <rdma/rdma_cma.h>.
 const RDMA_OPTION_ID: c_int = 0;
+const RDMA_OPTION_IB: c_int = 1;
 const RDMA_OPTION_ID_TOS: c_int = 0;
 const RDMA_OPTION_ID_REUSEADDR: c_int = 1;
 const RDMA_OPTION_ID_AFONLY: c_int = 2;
 const RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
+const RDMA_OPTION_IB_PATH: c_int = 1;
 
 /// Moves a descriptor up and returns its new number; the old number where there is no room above. Marked as the library's own, until who
 /// closes it says so.
@@ -287,30 +290,68 @@ impl Handle {
 
     /// The type of service of the connection's packets.
     pub(super) fn set_tos(&self, tos: u8) -> Result<()> {
-        self.set_option(RDMA_OPTION_ID_TOS, tos)
+        self.set_option(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, tos)
     }
 
     /// Allows an address that another id is bound to.
     pub(super) fn set_reuse_address(&self) -> Result<()> {
-        self.set_option::<c_int>(RDMA_OPTION_ID_REUSEADDR, 1)
+        self.set_option::<c_int>(RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, 1)
     }
 
     /// Whether an IPv6 id takes IPv6 peers only.
     pub(super) fn set_family_only(&self, only: bool) -> Result<()> {
-        self.set_option(RDMA_OPTION_ID_AFONLY, c_int::from(only))
+        self.set_option(RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, c_int::from(only))
     }
 
     /// The acknowledge time-out that the connect request announces.
     pub(super) fn set_ack_timeout(&self, timeout: u8) -> Result<()> {
-        self.set_option(RDMA_OPTION_ID_ACK_TIMEOUT, timeout)
+        self.set_option(RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, timeout)
     }
 
-    fn set_option<T: Copy>(&self, name: c_int, mut value: T) -> Result<()> {
+    /// Takes this path instead of one that is asked for; the event is the same as of [`Handle::resolve_route`].
+    pub(super) fn set_path(&self, path: &Path) -> Result<()> {
+        self.set_option(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, *path.bytes())
+    }
+
+    /// The first path of a resolved route.
+    pub(super) fn path(&self) -> Option<Path> {
+        // SAFETY: the id is valid as long as `self`; its route is set before the event that says so, and stays.
+        let route = unsafe { &(*self.raw).route };
+        let paths = route.path_rec;
+        if paths.is_null() || route.num_paths < 1 {
+            return None;
+        }
+        // SAFETY: not null, and there is one, which stays as long as the id.
+        let of = unsafe { &*paths };
+        // SAFETY: a union of 16 bytes.
+        let destination = unsafe { of.dgid.raw };
+        // SAFETY: as above.
+        let source = unsafe { of.sgid.raw };
+        let record = Record {
+            destination,
+            source,
+            destination_lid: u16::from_be(of.dlid),
+            source_lid: u16::from_be(of.slid),
+            flow_label: u32::from_be(of.flow_label),
+            hop_limit: of.hop_limit,
+            traffic_class: of.traffic_class,
+            reversible: of.reversible != 0,
+            paths: of.numb_path,
+            partition: u16::from_be(of.pkey),
+            service_level: of.sl,
+            mtu: (of.mtu_selector, of.mtu),
+            rate: (of.rate_selector, of.rate),
+            life_time: (of.packet_life_time_selector, of.packet_life_time),
+        };
+        Some(Path::from(&record))
+    }
+
+    fn set_option<T: Copy>(&self, level: c_int, name: c_int, mut value: T) -> Result<()> {
         let _inside = inside::enter_uncancelled();
         let len = size_of::<T>();
         let value: *mut c_void = (&raw mut value).cast();
         // SAFETY: the id is valid; the value lives until the call returns and has the given length.
-        libs::check(unsafe { (self.libs.rdma_set_option)(self.raw, RDMA_OPTION_ID, name, value, len) })
+        libs::check(unsafe { (self.libs.rdma_set_option)(self.raw, level, name, value, len) })
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     error::{Errno, Result},
-    fabric::{Endpoint, EndpointLimits, FabricKind, Region, Token},
+    fabric::{Endpoint, EndpointLimits, FabricKind, Path, Region, Token},
     sys::inside,
     work::{Completion, ExposedMemory, MessageMode, TransportError, WorkRequest},
 };
@@ -249,6 +249,10 @@ impl Endpoint for VerbsEndpoint {
 
     fn peer_addr(&self) -> SocketAddr {
         self.id.peer_addr()
+    }
+
+    fn path(&self) -> Option<Path> {
+        self.id.path()
     }
 }
 

@@ -257,12 +257,13 @@ impl Shared {
 
     /// The device is known: ask for the route and make queues and memory meanwhile.
     fn address_resolved(self: &Arc<Self>, serial: u64, id: &Handle) -> Outcome {
-        let endpoint = match self.entries().entries.get(&serial) {
-            Some(Entry::Resolving(resolving)) => resolving.to.endpoint,
+        let to = match self.entries().entries.get(&serial) {
+            Some(Entry::Resolving(resolving)) => resolving.to,
             _ => return Outcome::NOTHING,
         };
-        let made = match id.resolve_route(ROUTE_TIMEOUT) {
-            Ok(()) => self.parts(id, &endpoint).map_err(limit),
+        let routed = to.path.map_or_else(|| id.resolve_route(ROUTE_TIMEOUT), |path| id.set_path(&path));
+        let made = match routed {
+            Ok(()) => self.parts(id, &to.endpoint).map_err(limit),
             Err(errno) => Err(start_failure(errno)),
         };
         match made {

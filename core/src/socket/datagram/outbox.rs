@@ -12,6 +12,7 @@ use crate::{
     log_debug,
     socket::address,
     sys::{
+        allocator,
         clock::{self, Nanos},
         descriptor,
     },
@@ -118,7 +119,7 @@ impl Outbox {
 fn open(fd: RawFd, destination: SocketAddr, now: Nanos, own: usize, bound: impl Fn() -> Result<()>) -> Road {
     let far = Road::Kernel(now.saturating_add(FAR_AGAIN));
     let near = Road::Kernel(now.saturating_add(NEAR_AGAIN));
-    let Some(kernel) = descriptor::borrow(fd) else { return far };
+    let Some(kernel) = descriptor::borrow(fd).filter(|_| !allocator::is_exhausted()) else { return far };
     let local = address::local(kernel).map(address::for_fabric);
     let specific = local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
     if specific.is_some_and(|ip| ip.is_ipv4() != destination.is_ipv4()) {

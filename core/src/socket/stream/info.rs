@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use super::{Phase, State, Stream};
 use crate::{
     error::Result,
+    fabric::Path,
     protocol::stream::{Side, State as Flow},
 };
 
@@ -39,6 +40,12 @@ pub struct Info {
 }
 
 impl Stream {
+    /// For RDMA_ROUTE: the path that the connection takes.
+    pub fn path(&self) -> Option<Path> {
+        let mut state = self.state.lock().ok()?;
+        state.engine.as_mut()?.endpoint().path()
+    }
+
     /// What TCP_INFO shows.
     pub fn info(&self) -> Result<Info> {
         let mut guard = self.state.lock()?;
