@@ -29,6 +29,7 @@ const AT_ONE_ADDRESS: &[&str] = &[
     "socket_written_to_closed",
     "io_nonblocking",
     "descriptor_threads",
+    "deferred_again",
     "deferred_first",
     "deferred_options",
     "deferred_stall",
@@ -67,6 +68,7 @@ fn plain_output_is_deterministic() {
 
 /// So many connections at least of each that forks have to move: half of those that do on an idle machine, as the time for it is short.
 const MOVED: &[(&str, u64)] = &[
+    ("deferred_again", 1),
     ("deferred_client", 7),
     ("deferred_echo", 16),
     ("deferred_ends", 300),

@@ -156,6 +156,12 @@ fn a_child_may_come_back_from_a_handler() {
 }
 
 #[test]
+fn a_handler_within_fork_waits_for_nothing() {
+    let ended = same("process_signals", &[]);
+    assert_counted(&ended, "bytes_sent_shm", 40_000);
+}
+
+#[test]
 fn children_that_share_memory_change_nothing() {
     let ended = same("process_spawn", &["500"]);
     assert_counted(&ended, "bytes_sent_shm", 100_000);

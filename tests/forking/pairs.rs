@@ -165,3 +165,20 @@ fn a_silent_client_gets_no_byte_too_many() {
         }
     });
 }
+
+/// A client with the setting gives a connection that it has used to another program, and its server listens on the fabrics.
+#[test]
+fn what_a_client_gives_away_is_no_new_connection() {
+    for server in [End::Plain, End::Off] {
+        let (scratch, port) = (Scratch::new(), free_port().to_string());
+        let words = |role| ["127.0.0.1", role, &port];
+        let serving = server.of(Program::test(&scratch, "server", "forking_given", &words("server"))).start();
+        serving.wait_until_listening(port.parse().expect("a port"));
+        let asking = End::On.of(Program::test(&scratch, "client", "forking_given", &words("client"))).run(LIMIT);
+        let served = serving.wait(LIMIT);
+        let each = "over a Unix socket: 0\nby exec: 0\n";
+        assert_eq!(asking.ok(), [each; 2].concat(), "server {server:?}: {}", asking.report());
+        assert_eq!(served.ok(), "connections: 4, answered: 4\n", "server {server:?}: {}", served.report());
+        assert_eq!(asking.counters.get("connected_shm"), 0, "{}", asking.report());
+    }
+}

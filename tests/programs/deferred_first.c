@@ -48,6 +48,15 @@ static long by_recvmsg(int fd) {
 	return tell(), taken("recvmsg", head, recvmsg(fd, &message, 0));
 }
 
+/* read(2): "In the absence of any errors, a read() with a count of 0 returns zero". The peer waits for a word. */
+static long by_nothing(int fd) {
+	report("read of nothing", read(fd, head, 0));
+	report("readv of no part", readv(fd, NULL, 0));
+	report("write of nothing", write(fd, head, 0));
+	report("recv of nothing, MSG_DONTWAIT", recv(fd, head, 0, MSG_DONTWAIT));
+	return tell(), 0;
+}
+
 static long by_fionread(int fd) {
 	int there = -1;
 	report("FIONREAD, nothing there", ioctl(fd, FIONREAD, &there));
@@ -233,6 +242,7 @@ static const struct {
     {"recvfrom", READS, by_recvfrom},
     {"readv", READS, by_readv},
     {"recvmsg", READS, by_recvmsg},
+    {"nothing", READS, by_nothing},
     {"FIONREAD", READS, by_fionread},
     {"recv MSG_DONTWAIT", READS, by_dontwait},
     {"read O_NONBLOCK", READS, by_nonblocking},

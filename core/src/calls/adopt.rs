@@ -24,10 +24,10 @@ use crate::{
     error::{Errno, Result},
     fd::{self, Held},
     log, log_debug,
-    socket::{Origin, Role, Socket, listener::Listener, options::Options},
+    socket::{Origin, Role, Socket, address, listener::Listener, options::Options},
     stats::{self, Counter},
     sys::{
-        descriptor, owner,
+        descriptor, listeners, owner,
         ppoll::{self, PollFd},
         sockopt,
     },
@@ -138,7 +138,7 @@ fn identity(fd: RawFd) -> Option<u64> {
 fn taken_over(fd: RawFd) -> Option<(Socket, bool)> {
     let found = found(fd)?;
     let deferred = config::deferral().is_on();
-    if found == Found::Connected && !deferred {
+    if found == Found::Connected && !(deferred && may_be_accepted(fd)) {
         return None;
     }
     let domain = integer(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
@@ -158,6 +158,13 @@ fn taken_over(fd: RawFd) -> Option<(Socket, bool)> {
     }
     settings(fd, &socket);
     Some((socket, flags.contains(OFlags::NONBLOCK)))
+}
+
+/// Whether a listener may have accepted the connection. To look for the other end of one that was made by connect would come to its server's
+/// listener, as a connection of its own.
+fn may_be_accepted(fd: RawFd) -> bool {
+    let names = descriptor::borrow(fd).and_then(|fd| Some((address::local(fd)?, address::peer(fd)?)));
+    names.is_some_and(|(local, peer)| listeners::is_listened(address::for_fabric(local), address::for_fabric(peer)) != Some(false))
 }
 
 /// What can have been set on a socket and matters to a connection or is shown by accepted sockets.

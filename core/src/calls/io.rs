@@ -47,11 +47,6 @@ pub(super) fn route<T>(stream: &Stream, result: crate::error::Result<T>) -> Rout
     }
 }
 
-/// A socket whose data may be the library's to move.
-fn has_data(held: &Held) -> bool {
-    held.socket.stream().is_some() || held.socket.datagram().is_some()
-}
-
 /// Bytes that are thrown away at a time.
 const DISCARD_PIECE: usize = 1 << 16;
 /// Bytes that can be looked at: no receive buffer has more.
@@ -59,10 +54,18 @@ const PEEK_MOST: usize = 1 << 30;
 
 /// writev(2), pwritev2(2): as [`send`], except that of nothing the kernel tells no socket.
 pub fn write(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
-    if from.iter().all(|slice| slice.is_empty()) && ours(fd).is_some_and(|held| has_data(&held)) {
-        return Route::ok(0);
+    let nothing = from.iter().all(|slice| slice.is_empty());
+    if nothing { of_nothing(fd) } else { None }.unwrap_or_else(|| send(fd, from, flags))
+}
+
+/// A read or write of nothing, which is no use of a connection that may still move. `None`: as any other.
+fn of_nothing(fd: RawFd) -> Option<Route<usize>> {
+    let held = ours(fd)?;
+    match held.socket.role() {
+        Role::Deferred => Some(Route::Kernel),
+        Role::Datagram => Some(Route::ok(0)),
+        _ => held.socket.stream().map(|_| Route::ok(0)),
     }
-    send(fd, from, flags)
 }
 
 /// send(2), sendto(2), sendmsg(2), write(2), writev(2). `flags` as in send(2). Raises SIGPIPE where TCP would.
@@ -94,10 +97,8 @@ pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
 /// read(2), readv(2), preadv2(2): as [`recv`], except that a length of zero does not wait: read(2): "If count is zero, read() may detect
 /// the errors described below. In the absence of any errors, … returns zero".
 pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
-    if into.iter().all(|slice| slice.is_empty()) && ours(fd).is_some_and(|held| has_data(&held)) {
-        return Route::ok(0);
-    }
-    recv(fd, into, flags)
+    let nothing = into.iter().all(|slice| slice.is_empty());
+    if nothing { of_nothing(fd) } else { None }.unwrap_or_else(|| recv(fd, into, flags))
 }
 
 /// recv(2) and all the others that read. `flags` as in recv(2). A stream gives no source address.

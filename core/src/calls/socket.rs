@@ -383,7 +383,7 @@ fn connect_again(fd: RawFd, held: &Held) -> Route<()> {
             if stream.first_report() { Route::ok(()) } else { Route::err(Errno::ISCONN) }
         }
         // The kernel's socket connects, or has.
-        Phase::Connecting if stream.is_moving() => Route::Kernel,
+        Phase::Connecting if stream.kernel_answers() => Route::Kernel,
         Phase::Connecting if held.is_nonblocking() => Route::err(Errno::ALREADY),
         Phase::Connecting => {
             let peer = stream.addresses().ok().and_then(|(_, peer)| peer);

@@ -26,21 +26,29 @@ pub fn register() {
     owner::claim();
     threads::prepare();
     // SAFETY: the handlers are functions of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
     // SAFETY: the handler is a function of this library, which is never unloaded, and belongs to no library.
     unsafe { __cxa_at_quick_exit(at_quick_exit, null_mut()) };
 }
 
+/// fork holds the allocator's locks from here on, and a signal may come: what its handler calls must not wait for these.
 unsafe extern "C" fn before() {
     descriptor::before_fork();
+    inside::set_busy(true);
 }
 
-unsafe extern "C" fn in_parent() {
+unsafe extern "C" fn after_in_parent() {
+    inside::set_busy(false);
     descriptor::after_fork_in_parent();
 }
 
 /// Not run in vfork children, nor in those of posix_spawn and a raw clone: these are told from the owner by their number.
-unsafe extern "C" fn in_child() {
+unsafe extern "C" fn after_in_child() {
+    inside::set_busy(false);
+    in_child();
+}
+
+fn in_child() {
     owner::forked();
     descriptor::after_fork_in_child();
     RENEWAL_IS_DUE.store(true, Ordering::Relaxed);
@@ -66,8 +74,7 @@ pub(super) fn renew_if_due() {
 /// What a call that has forked past pthread_atfork gave: `_Fork`, or a system call.
 pub fn forked(child: i64) -> i64 {
     match child {
-        // SAFETY: this is the child, which has a copy of the memory.
-        0 => unsafe { in_child() },
+        0 => in_child(),
         1.. => descriptor::after_fork_in_parent(),
         _ => {}
     }

@@ -91,6 +91,11 @@ pub fn busy() -> Busy {
     Busy { not_send: PhantomData }
 }
 
+/// The same from one call of the C library to another one: makes [`is_busy`] true, or takes that back.
+pub fn set_busy(on: bool) {
+    change(busy_counter(), if on { 1 } else { -1 });
+}
+
 /// Whether this thread holds a lock: then a call of a signal handler that has interrupted it must not wait for another, whose owner may wait
 /// for this one.
 #[inline(always)]
@@ -236,6 +241,11 @@ mod tests {
         assert!(super::is_busy() && !super::is_set());
         assert!(!std::thread::spawn(super::is_busy).join().unwrap());
         drop(outer);
+        assert!(!super::is_busy());
+        super::set_busy(true);
+        drop(super::busy());
+        assert!(super::is_busy());
+        super::set_busy(false);
         assert!(!super::is_busy());
     }
 }

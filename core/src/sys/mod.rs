@@ -10,6 +10,7 @@ pub mod futex;
 pub mod inside;
 pub mod kernel;
 mod last_heap;
+pub mod listeners;
 pub mod lock;
 pub mod memory;
 pub mod neighbour;

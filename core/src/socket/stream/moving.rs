@@ -222,6 +222,8 @@ impl Stream {
         let listening = self.service.fabric().listen(on, self.token)?;
         let mut state = self.state.lock()?;
         state.deadline = None;
+        // The kernel connects it now, on the caller's behalf: nobody does so later.
+        state.fallback = None;
         state.moving = Some(Moving::new(kernel, shipped, Step::Awaits(Awaits::new(listening, asynchronous))));
         Ok(())
     }
@@ -240,6 +242,20 @@ impl Stream {
     /// TCP has made it, and which way it goes is not known yet.
     pub fn is_moving(&self) -> bool {
         self.state.lock().is_ok_and(|state| state.phase == Phase::Connecting && state.moving.is_some())
+    }
+
+    /// The program asks by connect how it stands: true where the kernel answers. What that says once, is said then.
+    pub fn kernel_answers(&self) -> bool {
+        let Ok(mut state) = self.state.lock() else { return false };
+        if state.phase != Phase::Connecting {
+            return false;
+        }
+        if let Some(Moving { kernel, step: Step::Awaits(awaits), .. }) = &mut state.moving
+            && address::peer(kernel).is_some()
+        {
+            awaits.asynchronous = false;
+        }
+        state.moving.is_some()
     }
 
     /// Another process is about to have it: what the program has not used yet may be the child's to use, by TCP.
