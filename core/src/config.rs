@@ -85,6 +85,8 @@ pub struct Defaults {
     pub fabrics: FabricChoice,
     /// Whether shared memory may connect programs of different users (`shm_any_uid`, 0 or 1).
     pub shm_any_uid: bool,
+    /// Whether datagram sockets of unmodified programs are taken over (`RSOCKET_DGRAM`, 0 or 1).
+    pub datagrams: bool,
 }
 
 impl Default for Defaults {
@@ -105,6 +107,7 @@ impl Default for Defaults {
             connect_deadline: Duration::from_millis(300),
             fabrics: FabricChoice::default(),
             shm_any_uid: false,
+            datagrams: false,
         }
     }
 }
@@ -130,6 +133,7 @@ impl Defaults {
                 .map_or(built_in.connect_deadline, Duration::from_millis),
             fabrics: source.fabrics(),
             shm_any_uid: source.file("shm_any_uid", &FLAG).map_or(built_in.shm_any_uid, |flag| flag == 1),
+            datagrams: source.variable("RSOCKET_DGRAM", &FLAG).map_or(built_in.datagrams, |flag| flag == 1),
         }
     }
 }

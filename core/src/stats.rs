@@ -82,6 +82,16 @@ counters! {
     PeerFaults = "peer_faults",
     /// Connections broken by the transport.
     TransportErrors = "transport_errors",
+    /// Datagrams sent through shared memory.
+    DatagramsSentShm = "datagrams_sent_shm",
+    /// Datagrams received through shared memory.
+    DatagramsReceivedShm = "datagrams_received_shm",
+    /// Datagrams left to the kernel to send, of sockets that were taken over.
+    DatagramsSentKernel = "datagrams_sent_kernel",
+    /// Datagrams received from the kernel, by such sockets.
+    DatagramsReceivedKernel = "datagrams_received_kernel",
+    /// Datagrams dropped as the receiver's queue was full.
+    DatagramsDropped = "datagrams_dropped",
     /// Waits that went to sleep.
     WaitsSlept = "waits_slept",
     /// Sleepers woken by another thread of the process.

@@ -256,6 +256,9 @@ pub fn give_away(fd: RawFd) -> Result<()> {
     if let Some(listener) = held.socket.listener() {
         listener.leave_fabrics();
     }
+    if let Some(datagram) = held.socket.datagram() {
+        datagram.share();
+    }
     if let Some(stream) = held.socket.stream() {
         // What the program has not used yet can go.
         stream.stay();
@@ -282,6 +285,11 @@ fn leave_all(which: impl Fn(RawFd) -> bool) {
             && which(number)
         {
             leave(listener);
+        }
+        if let Some(datagram) = held.socket.datagram()
+            && which(number)
+        {
+            datagram.share();
         }
     });
 }
@@ -313,6 +321,7 @@ pub fn child_duplicates(fd: RawFd) {
     match held.socket.role() {
         Role::Listener => held.socket.listener().into_iter().for_each(|listener| leave(listener)),
         Role::Stream => leave_all(|_| true),
+        Role::Datagram => held.socket.datagram().into_iter().for_each(|datagram| datagram.share()),
         Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use rustix::fd::{IntoRawFd, RawFd};
 
-use super::{Route, exit, inherited, known, ours};
+use super::{Route, datagram, exit, inherited, known, ours};
 use crate::{
     config,
     error::Errno,
@@ -165,6 +165,7 @@ pub fn before_fork() {
 /// After fork in the parent (pthread_atfork parent handler). Async-signal-safe.
 pub fn after_fork_in_parent() {
     runtime::forked();
+    datagram::forked();
 }
 
 /// After fork in the child (pthread_atfork child handler): everything inherited is forgotten as it is. Async-signal-safe, and without the

@@ -7,7 +7,7 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, deferred, inherited, known, ours};
+use super::{Route, datagram, deferred, inherited, known, ours};
 use crate::{
     error::Errno,
     fd::{self, Held},
@@ -64,6 +64,7 @@ fn of_nothing(fd: RawFd) -> Option<Route<usize>> {
     let held = ours(fd)?;
     match held.socket.role() {
         Role::Deferred => Some(Route::Kernel),
+        Role::Datagram => Some(Route::ok(0)),
         _ => held.socket.stream().map(|_| Route::ok(0)),
     }
 }
@@ -73,6 +74,9 @@ fn of_nothing(fd: RawFd) -> Option<Route<usize>> {
 pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
     let Some(held) = known(fd) else { return inherited::transfer(fd) };
     let Some(stream) = held.socket.live_stream() else {
+        if held.socket.role() == Role::Datagram {
+            return datagram::send(fd, from, None, flags);
+        }
         return if no_stream(fd, &held) { send(fd, from, flags) } else { Route::Kernel };
     };
     if flags & libc::MSG_OOB != 0 {
@@ -109,6 +113,12 @@ pub fn read(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
 pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> {
     let Some(held) = known(fd) else { return inherited::transfer(fd) };
     let Some(stream) = held.socket.live_stream() else {
+        if held.socket.role() == Role::Datagram {
+            return match datagram::receive(fd, into, flags) {
+                Route::Kernel => Route::Kernel,
+                Route::Done(received) => received.map(|received| received.len).into(),
+            };
+        }
         return if no_stream(fd, &held) { recv(fd, into, flags) } else { Route::Kernel };
     };
     // The queue of errors is the kernel's socket's.
@@ -155,6 +165,9 @@ pub fn discard(fd: RawFd, wanted: usize, flags: i32) -> Route<usize> {
 
 /// ioctl(FIONREAD): bytes that can be read without blocking. EINVAL on a listener (tcp(7)).
 pub fn readable_bytes(fd: RawFd) -> Route<i32> {
+    if datagram::is_datagram(fd) {
+        return known(fd).map_or(Route::Kernel, |held| datagram::readable_bytes(fd, &held));
+    }
     count(fd, Stream::readable)
 }
 

@@ -7,6 +7,7 @@
 
 pub mod accept;
 pub mod adopt;
+pub mod datagram;
 mod deferred;
 pub mod descriptor;
 pub mod epoll;

@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
-use super::{Route, deferred, inherited, ours};
+use super::{Route, datagram, deferred, inherited, ours};
 use crate::{
     error::{Errno, Result},
     fabric::Path,
@@ -117,6 +117,7 @@ pub fn setsockopt<'a>(
     }
     let Ok(value) = read(Options::length(level, name)) else { return Route::ok(()) };
     taken(fd, &held.socket, level, name, value);
+    datagram::set(fd, &held, level, name, value);
     Route::ok(())
 }
 

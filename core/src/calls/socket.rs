@@ -8,7 +8,7 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
-use super::{Route, deferred, inherited, ours};
+use super::{Route, datagram, deferred, inherited, ours};
 use crate::{
     config,
     error::{Errno, Result},
@@ -47,7 +47,7 @@ fn make(domain: i32, kind: i32, protocol: i32, origin: Origin, allowed: impl Fn(
     let wanted =
         matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & !flags == libc::SOCK_STREAM && matches!(protocol, 0 | libc::IPPROTO_TCP);
     if !wanted {
-        return Route::Kernel;
+        return datagram::socket(domain, kind, protocol, origin);
     }
     log::prepare();
     stats::prepare();
@@ -89,6 +89,7 @@ pub fn bind(fd: RawFd, addr: &[u8]) -> Route<()> {
     match held.socket.role() {
         // bind(2): EINVAL "The socket is already bound to an address." The kernel's socket under a stream may not be.
         Role::Stream => Route::err(if is_of_family(addr, held.socket.domain) { Errno::INVAL } else { Errno::AFNOSUPPORT }),
+        Role::Datagram => datagram::bind(fd, &held, addr),
         _ => Route::Kernel,
     }
 }
@@ -114,7 +115,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Route<()> {
     let longest = longest_queue(backlog, somaxconn());
     match socket.role() {
         Role::Stream => return Route::err(Errno::INVAL),
-        Role::Kernel | Role::KernelListener | Role::Deferred => return Route::Kernel,
+        Role::Kernel | Role::KernelListener | Role::Deferred | Role::Datagram => return Route::Kernel,
         Role::Listener => {
             if let Some(listener) = socket.listener() {
                 listener.set_backlog(longest);
@@ -229,13 +230,16 @@ pub fn connect(fd: RawFd, addr: &[u8]) -> Route<()> {
         // As if the connection stood: "EISCONN The socket is already connected."
         return if inherited::is_lost(fd) { Route::err(Errno::ISCONN) } else { Route::Kernel };
     };
+    if held.socket.role() == Role::Datagram {
+        return datagram::connect(fd, &held, addr);
+    }
     let Some(family) = addr.first_chunk() else { return Route::Kernel };
     if i32::from(u16::from_ne_bytes(*family)) == libc::AF_UNSPEC {
         dissolve(&held.socket);
         return Route::Kernel;
     }
     match held.socket.role() {
-        Role::Listener | Role::Kernel | Role::KernelListener | Role::Deferred => return Route::Kernel,
+        Role::Listener | Role::Kernel | Role::KernelListener | Role::Deferred | Role::Datagram => return Route::Kernel,
         Role::Stream => return connect_again(fd, &held),
         Role::Fresh => {}
     }
@@ -399,6 +403,7 @@ fn connect_again(fd: RawFd, held: &Held) -> Route<()> {
 pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
     let Some(held) = deferred::used(fd) else { return Route::Kernel };
     if !matches!(held.socket.role(), Role::Listener | Role::Stream) {
+        datagram::shutdown(&held);
         return Route::Kernel;
     }
     let (read, write) = match how {
@@ -460,15 +465,4 @@ pub fn getpeername(fd: RawFd) -> Route<SocketAddr> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_backlog_is_cut_at_the_administrators_limit() {
-        for (backlog, longest) in [(0, 0), (1, 1), (128, 128), (129, 128), (i32::MAX, 128), (-1, 128), (i32::MIN, 128)] {
-            assert_eq!(longest_queue(backlog, 128), longest, "{backlog}");
-        }
-        let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
-        assert_eq!(somaxconn().to_string(), limit.trim());
-    }
-}
+mod tests;

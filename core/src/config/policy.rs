@@ -83,6 +83,15 @@ impl PreloadConfig {
     }
 }
 
+impl PreloadConfig {
+    /// Whether a line asks by name for the datagrams of this program: a wildcard is no such wish, as what comes first to a plain peer may be
+    /// none of its protocol.
+    pub fn asks_for_datagrams(&self, program: &str, domain: i32) -> bool {
+        let by_name = |line: &&Line| line.socktype == Some(libc::SOCK_DGRAM) || line.protocol == Some(libc::IPPROTO_UDP);
+        self.lines.iter().filter(by_name).any(|line| line.matches(program, domain, libc::SOCK_DGRAM, libc::IPPROTO_UDP))
+    }
+}
+
 impl Line {
     fn parse(content: &[u8]) -> Result<Self, &'static str> {
         let text = core::str::from_utf8(content).map_err(|_| "not text")?;

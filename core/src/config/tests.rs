@@ -75,6 +75,7 @@ fn reads_every_file_and_variable() {
         ("RS_INLINE", "32"),
         ("RSOCKET_CONNECT_DEADLINE", "50"),
         ("RSOCKET_FABRIC", "kernel"),
+        ("RSOCKET_DGRAM", "1"),
     ];
     let expected = Defaults {
         send_queue: 17,
@@ -82,6 +83,7 @@ fn reads_every_file_and_variable() {
         inline: 32,
         connect_deadline: Duration::from_millis(50),
         fabrics: FabricChoice::None,
+        datagrams: true,
         ..expected
     };
     assert_eq!(dir.load(&env), (expected, vec![]));
@@ -233,6 +235,17 @@ fn policy_skips_bad_lines_with_their_number() {
     assert_eq!(numbers, ["3", "4", "5", "6", "7"]);
     assert!(config.allows("other", 27, libc::SOCK_STREAM, 0));
     assert!(!config.allows("other", libc::AF_INET, libc::SOCK_STREAM, 0));
+}
+
+#[test]
+fn datagrams_are_asked_for_by_name() {
+    let asks = |text: &str| policy(text).0.asks_for_datagrams("app", libc::AF_INET);
+    for text in ["* * DGRAM *", "* * * UDP", "app INET SOCK_DGRAM IPPROTO_UDP", "* * * *\nap INET DGRAM *"] {
+        assert!(asks(text), "{text}");
+    }
+    for text in ["", "* * * *", "app INET * *", "other INET DGRAM UDP", "* INET6 DGRAM *", "* * DGRAM TCP", "* * STREAM UDP"] {
+        assert!(!asks(text), "{text}");
+    }
 }
 
 #[test]

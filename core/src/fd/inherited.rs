@@ -48,7 +48,7 @@ impl Inherited {
         match socket.role() {
             Role::Stream => socket.live_stream().map(|_| Inherited::Connection),
             Role::Listener => socket.listener().filter(|listener| listener.kernel_listens()).map(|_| Inherited::Listener),
-            Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred => None,
+            Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred | Role::Datagram => None,
         }
     }
 }

@@ -2,4 +2,5 @@
 //! requests and readiness. No descriptor, lock, clock or thread; no fabric by name.
 #![forbid(unsafe_code)]
 
+pub mod datagram;
 pub mod stream;

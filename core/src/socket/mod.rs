@@ -3,6 +3,7 @@
 pub mod account;
 pub mod address;
 pub mod connect;
+pub mod datagram;
 pub mod engine;
 pub mod listener;
 pub mod options;
@@ -21,6 +22,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use datagram::Datagram;
 use listener::Listener;
 use options::Options;
 use readiness::Readiness;
@@ -56,6 +58,8 @@ pub enum Role {
     KernelListener,
     /// TCP has accepted it. When it is first used it may move to a fabric.
     Deferred,
+    /// Datagrams, of peers on this host through shared memory.
+    Datagram,
 }
 
 /// Who asked for a socket.
@@ -78,6 +82,7 @@ pub struct Socket {
     role: AtomicU8,
     stream: OnceLock<Arc<Stream>>,
     listener: OnceLock<Arc<Listener>>,
+    datagram: OnceLock<Arc<Datagram>>,
     mark: OnceLock<OwnFd>,
     marked_next: AtomicU64,
     /// The kernel's socket listened when it came here from another program.
@@ -111,6 +116,7 @@ impl Socket {
             role: AtomicU8::new(Role::Fresh as u8),
             stream: OnceLock::new(),
             listener: OnceLock::new(),
+            datagram: OnceLock::new(),
             mark: OnceLock::new(),
             marked_next: AtomicU64::new(0),
             listens_elsewhere: AtomicBool::new(false),
@@ -133,6 +139,14 @@ impl Socket {
         socket
     }
 
+    /// A socket for datagrams.
+    pub fn datagrams(domain: i32, origin: Origin) -> Self {
+        let socket = Socket::new(domain, origin, Options::default());
+        let _ = socket.datagram.set(Arc::new(Datagram::new(domain)));
+        socket.set_role(Role::Datagram);
+        socket
+    }
+
     /// What it has become.
     #[inline]
     pub fn role(&self) -> Role {
@@ -142,6 +156,7 @@ impl Socket {
             2 => Role::Listener,
             4 => Role::KernelListener,
             5 => Role::Deferred,
+            6 => Role::Datagram,
             _ => Role::Kernel,
         }
     }
@@ -243,6 +258,11 @@ impl Socket {
         if self.role() == Role::Listener { self.listener.get() } else { None }
     }
 
+    /// The datagram socket, if it is one.
+    pub fn datagram(&self) -> Option<&Arc<Datagram>> {
+        if self.role() == Role::Datagram { self.datagram.get() } else { None }
+    }
+
     /// Whether the kernel has it for good, also by a fall-back that the service made.
     pub fn is_kernel(&self) -> bool {
         match self.role() {
@@ -251,12 +271,20 @@ impl Socket {
                 self.become_kernel();
                 true
             }
+            Role::Datagram if self.datagram.get().is_some_and(|datagram| datagram.has_left().unwrap_or(false)) => {
+                self.become_kernel();
+                true
+            }
             _ => false,
         }
     }
 
-    fn look_with(&self, look: impl Fn(&Stream) -> Result<Readiness>) -> Look {
+    fn look_with(&self, look: impl Fn(&Stream) -> Result<Readiness>, datagrams: impl Fn(&Datagram) -> i16) -> Look {
         match self.role() {
+            Role::Datagram => {
+                let Some(datagram) = self.datagram.get() else { return Look::KERNEL };
+                Look { events: datagrams(datagram), kernel: true, event_fd: datagram.event_fd() }
+            }
             Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred => Look::KERNEL,
             Role::Listener => {
                 let Some(listener) = self.listener.get() else { return Look::KERNEL };
@@ -276,12 +304,12 @@ impl Socket {
 
     /// poll's view.
     pub fn look(&self) -> Look {
-        self.look_with(Stream::readiness)
+        self.look_with(Stream::readiness, Datagram::events)
     }
 
     /// poll's last look before it sleeps; the poller is registered.
     pub fn arm_and_look(&self, waiter: &Borrowed) -> Look {
-        self.look_with(|stream| stream.arm_and_look(waiter))
+        self.look_with(|stream| stream.arm_and_look(waiter), |datagram| datagram.arm_and_see(waiter))
     }
 
     /// poll slept and this socket's event descriptor was readable.
@@ -291,6 +319,9 @@ impl Socket {
         }
         if let Some(listener) = self.listener() {
             listener.take_peers();
+        }
+        if let Some(datagram) = self.datagram() {
+            datagram.events();
         }
     }
 
@@ -303,6 +334,9 @@ impl Socket {
             listener.sleepers().add(waiter, interest);
             listener.attend(true);
         }
+        if let Some(datagram) = self.datagram.get() {
+            datagram.sleepers().add(waiter, interest);
+        }
     }
 
     /// Takes a poller off.
@@ -313,6 +347,9 @@ impl Socket {
         if let Some(listener) = self.listener.get() {
             listener.sleepers().remove(waiter);
             listener.attend(false);
+        }
+        if let Some(datagram) = self.datagram.get() {
+            datagram.sleepers().remove(waiter);
         }
     }
 
@@ -334,6 +371,9 @@ impl Socket {
         }
         if let Some(listener) = self.listener.get() {
             listener.close();
+        }
+        if let Some(datagram) = self.datagram.get() {
+            datagram.close();
         }
     }
 }

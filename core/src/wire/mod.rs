@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod connect;
+mod datagram;
 mod error;
 mod field;
 mod immediate;
@@ -10,6 +11,7 @@ mod order;
 mod sge;
 
 pub use connect::{ConnectRecord, VERSION, decode_iomap_size, encode_iomap_size, round_iomap_size};
+pub use datagram::{MAX_MESSAGE, MAX_QUEUE_PAIR, Operation, QUEUE_KEY, TAG, UdHeader, UdpHeader};
 pub use error::WireError;
 pub use immediate::{Control, MAX_DATA, Message};
 pub use iomap::IomapRecord;

@@ -1,6 +1,9 @@
 //! The C side of `calls::io`.
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::{
+    ffi::{c_int, c_uint, c_void},
+    ptr::null_mut,
+};
 use std::{
     io::{IoSlice, IoSliceMut},
     time::Instant,
@@ -9,12 +12,12 @@ use std::{
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t, timespec};
 
 use super::{
-    address, attempt, fault, map,
+    address, attempt, datagram, fault, map,
     poll::duration,
     vector::{self, MOST_BYTES, MOST_VECTORS},
 };
 use crate::{
-    calls::{Route, io},
+    calls::{Route, datagram::is_datagram, io},
     error::{Errno, Result},
     sys::kernel::call,
 };
@@ -50,6 +53,10 @@ pub unsafe fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) 
     let length = length.min(MOST_BYTES);
     attempt!(super::access(buffer, length));
     if flags & libc::MSG_TRUNC != 0 {
+        if is_datagram(fd) {
+            // SAFETY: the caller's promise is the one asked for.
+            return unsafe { datagram::recvfrom(fd, buffer, length, flags, null_mut(), null_mut()) };
+        }
         return size(io::discard(fd, length, flags));
     }
     // SAFETY: the caller's promise is the one asked for.
@@ -121,6 +128,10 @@ pub unsafe fn recvfrom(
     address: *mut sockaddr,
     room: *mut socklen_t,
 ) -> Route<ssize_t> {
+    if is_datagram(fd) {
+        // SAFETY: the caller's promise is the one asked for.
+        return unsafe { datagram::recvfrom(fd, buffer, length, flags, address, room) };
+    }
     // SAFETY: the caller's promise is the one asked for.
     let out = attempt!(unsafe { address::Out::wanted(address, room) });
     // SAFETY: the caller's promise is the one asked for.
@@ -145,6 +156,10 @@ pub unsafe fn sendto(
     address_length: socklen_t,
 ) -> Route<ssize_t> {
     if !address.is_null() {
+        if is_datagram(fd) {
+            // SAFETY: the caller's promise is the one asked for.
+            return unsafe { datagram::sendto(fd, buffer, length, flags, address, address_length) };
+        }
         // SAFETY: the caller's promise is the one asked for.
         attempt!(unsafe { address::given(address, address_length) });
     }
@@ -157,6 +172,10 @@ pub unsafe fn sendto(
 /// # Safety
 /// Unless NULL, `message` must be good for reads and writes, and what it points to good for writes.
 pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> Route<ssize_t> {
+    if is_datagram(fd) {
+        // SAFETY: the caller's promise is the one asked for.
+        return unsafe { datagram::recvmsg(fd, message, flags) };
+    }
     // SAFETY: NULL or good for reads and writes (the caller's promise).
     let Some(message) = (unsafe { message.as_mut() }) else { return Route::err(Errno::FAULT) };
     let count = attempt!(message_count(message));
@@ -176,6 +195,10 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> Route<ss
 /// # Safety
 /// Unless NULL, `message` must be good for reads, and what it points to as well.
 pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> Route<ssize_t> {
+    if is_datagram(fd) {
+        // SAFETY: the caller's promise is the one asked for.
+        return unsafe { datagram::sendmsg(fd, message, flags) };
+    }
     // SAFETY: NULL or good for reads (the caller's promise).
     let Some(message) = (unsafe { message.as_ref() }) else { return Route::err(Errno::FAULT) };
     let count = attempt!(message_count(message));
@@ -197,6 +220,8 @@ pub unsafe fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: 
     let done = |message: &mut mmsghdr| {
         // SAFETY: the element is good as for recvmsg (the caller's promise).
         let route = unsafe { recvmsg(fd, &mut message.msg_hdr, each_flags) };
+        // SAFETY: as above.
+        let route = unsafe { datagram::or_kernel(route, libc::SYS_recvmsg, fd, &raw mut message.msg_hdr, each_flags) };
         // "MSG_WAITFORONE Turns on MSG_DONTWAIT after the first message has been received."
         if flags & libc::MSG_WAITFORONE != 0 {
             each_flags |= libc::MSG_DONTWAIT;
@@ -219,8 +244,12 @@ pub unsafe fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: 
 /// # Safety
 /// Unless NULL, `messages` must be an array of `count`, each good as for [`sendmsg`].
 pub unsafe fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> Route<c_int> {
-    // SAFETY: the element is good as for sendmsg (the caller's promise).
-    let done = |message: &mut mmsghdr| unsafe { sendmsg(fd, &message.msg_hdr, flags) };
+    let done = |message: &mut mmsghdr| {
+        // SAFETY: the element is good as for sendmsg (the caller's promise).
+        let route = unsafe { sendmsg(fd, &message.msg_hdr, flags) };
+        // SAFETY: as above.
+        unsafe { datagram::or_kernel(route, libc::SYS_sendmsg, fd, &raw mut message.msg_hdr, flags) }
+    };
     // SAFETY: the caller's promise is the one asked for.
     unsafe { each_message(messages, count, done, || false) }
 }
@@ -388,7 +417,7 @@ fn vector_count(count: c_int) -> Result<usize> {
 
 /// "EMSGSIZE The msg_iovlen member … is less than or equal to 0, or is greater than {IOV_MAX}" (0 is taken on Linux). A negative
 /// namelen is EINVAL.
-fn message_count(message: &msghdr) -> Result<usize> {
+pub(super) fn message_count(message: &msghdr) -> Result<usize> {
     if !message.msg_name.is_null() && c_int::try_from(message.msg_namelen).is_err() {
         return Err(Errno::INVAL);
     }
@@ -399,13 +428,13 @@ fn message_count(message: &msghdr) -> Result<usize> {
 }
 
 /// A number of bytes transferred: at most [`MOST_BYTES`].
-fn size(route: Route<usize>) -> Route<ssize_t> {
+pub(super) fn size(route: Route<usize>) -> Route<ssize_t> {
     map(route, |length| length as ssize_t)
 }
 
 #[cfg(test)]
 mod tests {
-    use core::{mem::zeroed, ptr::null_mut};
+    use core::mem::zeroed;
 
     use super::*;
 

@@ -9,6 +9,7 @@
 //! behaviour. Lengths that no memory is good for are looked into: see [`io::send`].
 
 pub mod address;
+pub mod datagram;
 pub mod descriptor;
 pub mod epoll;
 mod fault;

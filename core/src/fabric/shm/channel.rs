@@ -30,12 +30,12 @@ fn socket() -> Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
-fn address(name: &str) -> Result<SocketAddrUnix> {
-    SocketAddrUnix::new_abstract_name(name.as_bytes())
+fn address(name: impl AsRef<[u8]>) -> Result<SocketAddrUnix> {
+    SocketAddrUnix::new_abstract_name(name.as_ref())
 }
 
 /// Listens under a name. EADDRINUSE: somebody else does.
-pub(super) fn listen(name: &str) -> Result<OwnFd> {
+pub(super) fn listen(name: impl AsRef<[u8]>) -> Result<OwnFd> {
     let socket = descriptor::lift(socket()?);
     rustix::net::bind(&socket, &address(name)?)?;
     rustix::net::listen(&socket, BACKLOG)?;
@@ -49,7 +49,7 @@ pub(super) fn listen_anew(socket: &OwnFd) -> Result<()> {
 
 /// Connects to whoever listens under one of the names, in their order. `None`: nobody. EMFILE: the library, which has `own` numbers, may
 /// take no more.
-pub(super) fn connect(names: &[String], own: usize) -> Result<Option<OwnFd>> {
+pub(super) fn connect(names: &[impl AsRef<[u8]>], own: usize) -> Result<Option<OwnFd>> {
     let socket = socket()?;
     for name in names {
         match rustix::net::connect(&socket, &address(name)?) {

@@ -26,7 +26,7 @@ const PRIVATE: usize = PRIVATE_LENGTH + 4;
 pub(super) const BYTES: usize = PRIVATE + PRIVATE_DATA;
 
 /// Bytes of an address: the IPv6 address (or a mapped IPv4 one), the scope, the port, two for the family.
-const ADDRESS: usize = 24;
+pub(super) const ADDRESS: usize = 24;
 const V4: u16 = 4;
 const V6: u16 = 6;
 
@@ -112,7 +112,7 @@ fn put(bytes: &mut [u8; BYTES], at: usize, what: &[u8]) {
     }
 }
 
-fn address_bytes(addr: SocketAddr) -> [u8; ADDRESS] {
+pub(super) fn address_bytes(addr: SocketAddr) -> [u8; ADDRESS] {
     let (ip, scope, family) = match addr {
         SocketAddr::V4(addr) => (addr.ip().to_ipv6_mapped(), 0, V4),
         SocketAddr::V6(addr) => (*addr.ip(), addr.scope_id(), V6),
@@ -125,7 +125,7 @@ fn address_bytes(addr: SocketAddr) -> [u8; ADDRESS] {
     bytes
 }
 
-fn address(bytes: &[u8; ADDRESS]) -> Option<SocketAddr> {
+pub(super) fn address(bytes: &[u8; ADDRESS]) -> Option<SocketAddr> {
     let (ip, rest) = bytes.split_first_chunk::<16>()?;
     let (scope, rest) = rest.split_first_chunk()?;
     let (port, rest) = rest.split_first_chunk()?;

@@ -315,18 +315,7 @@ impl Memory {
 
     /// Maps what a peer has handed over. Fails where its length can change, or is not what `layout` needs.
     pub(super) fn of_peer(file: BorrowedFd<'_>, layout: Layout, key: u32) -> Result<Self> {
-        let seals = rustix::fs::fcntl_get_seals(file)?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(Errno::PERM);
-        }
-        let stat = rustix::fs::fstat(file)?;
-        if usize::try_from(stat.st_size) != Ok(layout.len()) {
-            return Err(Errno::INVAL);
-        }
-        if !is_plain(file, stat.st_dev)? {
-            return Err(Errno::PERM);
-        }
-        Ok(Memory { region: Region::shared(file, layout.len())?, layout, key, file: None })
+        Ok(Memory { region: map_sealed(file, layout.len())?, layout, key, file: None })
     }
 }
 
@@ -393,6 +382,22 @@ impl Own {
     }
 }
 
+/// Maps a file that a peer has handed over. Fails where its length can change, or is not this one.
+pub(super) fn map_sealed(file: BorrowedFd<'_>, len: usize) -> Result<Region> {
+    let seals = rustix::fs::fcntl_get_seals(file)?;
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return Err(Errno::PERM);
+    }
+    let stat = rustix::fs::fstat(file)?;
+    if usize::try_from(stat.st_size) != Ok(len) {
+        return Err(Errno::INVAL);
+    }
+    if !is_plain(file, stat.st_dev)? {
+        return Err(Errno::PERM);
+    }
+    Region::shared(file, len)
+}
+
 /// Whether a file is of pages as all others. Those of huge pages are of another file system, and a page that was promised there may be
 /// missing when it is touched.
 fn is_plain(file: BorrowedFd<'_>, device: u64) -> Result<bool> {
@@ -408,7 +413,8 @@ fn is_plain(file: BorrowedFd<'_>, device: u64) -> Result<bool> {
     Ok(plain)
 }
 
-fn sealed_file(len: usize) -> Result<OwnedFd> {
+/// A memory file of zeros that keeps its length.
+pub(super) fn sealed_file(len: usize) -> Result<OwnedFd> {
     let bytes = u64::try_from(len).map_err(|_| Errno::FBIG)?;
     // setrlimit(2), RLIMIT_FSIZE: "Attempts to extend a file beyond this limit result in delivery of a SIGXFSZ signal."
     if getrlimit(Resource::Fsize).current.is_some_and(|most| most < bytes) {

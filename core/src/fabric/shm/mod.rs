@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod channel;
+pub mod datagram;
 mod endpoint;
 mod event;
 mod greeting;
@@ -137,7 +138,7 @@ impl Fabric for Shm {
             if on.addr.port() == 0 {
                 addr.set_port(self.port());
             }
-            socket = channel::listen(&name::of_listener(addr, on.v6_only));
+            socket = channel::listen(name::of_listener(addr, on.v6_only));
             if on.addr.port() != 0 || !matches!(socket, Err(Errno::ADDRINUSE)) {
                 break;
             }

@@ -234,7 +234,7 @@ fn both_ends_tell_where_they_wait() {
 fn a_listener_that_others_hold_keeps_nobody_busy() {
     let shm = Shm::open().unwrap();
     let addr = listen(&shm).local_addr();
-    let socket = channel::listen(&name::of_listener(addr, false)).unwrap();
+    let socket = channel::listen(name::of_listener(addr, false)).unwrap();
     let held = rustix::io::fcntl_dupfd_cloexec(&socket, 0).unwrap();
     let (id, quiet) = (shm.shared.id(), AtomicBool::new(false));
     let user = core::sync::atomic::AtomicU32::new(event::user_now());

@@ -12,6 +12,7 @@ use crate::{
     log_debug,
     socket::{
         Role, Socket,
+        datagram::Datagram,
         listener::Listener,
         readiness::Readiness,
         stream::{See, Seen, Stream},
@@ -33,6 +34,18 @@ enum Target {
     Fresh,
     Stream(Arc<Stream>),
     Listener(Arc<Listener>),
+    Datagram(Arc<Datagram>),
+}
+
+impl Target {
+    /// The descriptor that announces it. `None`: something else does.
+    fn event_fd(&self) -> Option<RawFd> {
+        match self {
+            Target::Stream(stream) => Some(stream.event_fd()),
+            Target::Datagram(datagram) => Some(datagram.event_fd()),
+            Target::Fresh | Target::Listener(_) => None,
+        }
+    }
 }
 
 /// What the last look has seen.
@@ -110,20 +123,21 @@ impl Entry {
         self.flags
     }
 
-    pub(super) fn is_listener(&self) -> bool {
-        matches!(self.target, Target::Listener(_))
+    /// The kernel's set and the fabrics both have it.
+    pub(super) fn is_in_both(&self) -> bool {
+        matches!(self.target, Target::Listener(_) | Target::Datagram(_))
     }
 
     /// Once its event has come from either side, the other must be disabled too.
-    pub(super) fn is_one_shot_listener(&self) -> bool {
-        self.flags & ONESHOT != 0 && self.is_listener()
+    pub(super) fn is_one_shot_in_both(&self) -> bool {
+        self.flags & ONESHOT != 0 && self.is_in_both()
     }
 
     /// The stream, if it is one.
     pub(super) fn stream(&self) -> Option<&Arc<Stream>> {
         match &self.target {
             Target::Stream(stream) => Some(stream),
-            Target::Fresh | Target::Listener(_) => None,
+            Target::Fresh | Target::Listener(_) | Target::Datagram(_) => None,
         }
     }
 
@@ -134,7 +148,7 @@ impl Entry {
     /// Puts it where its socket's role wants it: the kernel's set, or among those that a fabric announces, or both.
     pub(super) fn place(&mut self, own: &Own, socket: &Socket) -> Result<()> {
         let wanted = match socket.role() {
-            Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred => true,
+            Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred | Role::Datagram => true,
             Role::Listener => socket.listener().is_some_and(|listener| listener.kernel_listens()),
             Role::Stream => false,
         };
@@ -145,6 +159,12 @@ impl Entry {
         }
         self.in_kernel = wanted;
         let watcher = self.watcher();
+        if let (Target::Fresh, Some(datagram)) = (&self.target, socket.datagram()) {
+            datagram.sleepers().watch(&watcher);
+            self.target = Target::Datagram(Arc::clone(datagram));
+            self.renewed = true;
+            return Ok(());
+        }
         match (&self.target, socket.stream(), socket.listener()) {
             (Target::Fresh, Some(stream), _) => {
                 stream.sleepers().watch(&watcher);
@@ -194,10 +214,7 @@ impl Entry {
             self.leave_kernel(own);
         }
         // A number that is not its stream's any more may be another one's.
-        if let Target::Stream(stream) = &self.target
-            && self.event_fd >= 0
-            && self.event_fd == stream.event_fd()
-        {
+        if self.event_fd >= 0 && self.target.event_fd() == Some(self.event_fd) {
             drop_from(&own.private, self.event_fd);
         }
         self.ignore();
@@ -209,6 +226,7 @@ impl Entry {
             Target::Fresh => {}
             Target::Stream(stream) => stream.sleepers().unwatch(&self.watcher()),
             Target::Listener(listener) => listener.sleepers().unwatch(&self.watcher()),
+            Target::Datagram(datagram) => datagram.sleepers().unwatch(&self.watcher()),
         }
     }
 
@@ -223,8 +241,7 @@ impl Entry {
 
     /// Has the event descriptor, which a stream gets while it connects, in the library's own set.
     pub(super) fn follow(&mut self, own: &Own) -> Result<()> {
-        let Target::Stream(stream) = &self.target else { return Ok(()) };
-        let now = stream.event_fd();
+        let Some(now) = self.target.event_fd() else { return Ok(()) };
         if now == self.event_fd {
             return Ok(());
         }
@@ -258,6 +275,10 @@ impl Entry {
                 Ok(seen) => Sight::Events(seen, bits(seen.readiness)),
                 // A signal handler's look at what its own thread works on.
                 Err(_) => Sight::Events(Seen { readiness: Readiness::Events(0), ..self.last_seen() }, 0),
+            },
+            Target::Datagram(datagram) => match datagram.see(how) {
+                Ok(seen) => Sight::Events(seen, bits(seen.readiness)),
+                Err(_) => Sight::Events(self.last_seen(), 0),
             },
         }
     }

@@ -86,8 +86,8 @@ struct Members {
     hot: VecDeque<u64>,
     /// Sets within this one.
     nested: Vec<Weak<Set>>,
-    /// Listeners with EPOLLONESHOT.
-    one_shot_listeners: u32,
+    /// Listeners and datagram sockets with EPOLLONESHOT.
+    one_shots_in_both: u32,
     /// When the kernel's members were last looked at, and whether they are to come first at the next look.
     kernel_looked: Nanos,
     kernel_waits: bool,
@@ -211,7 +211,7 @@ impl Set {
             }
             return Err(errno);
         }
-        members.one_shot_listeners += u32::from(entry.is_one_shot_listener());
+        members.one_shots_in_both += u32::from(entry.is_one_shot_in_both());
         self.count.fetch_add(1, Ordering::SeqCst);
         self.mailbox.post(&entry.member);
         members.entries.insert(entry);
@@ -228,9 +228,9 @@ impl Set {
         if (event.events | entry.flags()) & EXCLUSIVE != 0 {
             return Err(Errno::INVAL);
         }
-        let before = entry.is_one_shot_listener();
+        let before = entry.is_one_shot_in_both();
         entry.modify(own, event)?;
-        let after = entry.is_one_shot_listener();
+        let after = entry.is_one_shot_in_both();
         self.mailbox.post(&entry.member);
         members.count_one_shots(before, after);
         Ok(())
@@ -264,7 +264,7 @@ impl Set {
 
     fn take_out(&self, members: &mut Members, name: u64, from_kernel: bool) {
         if let (Some(entry), Some(own)) = (members.entries.take(name), self.own.get()) {
-            members.count_one_shots(entry.is_one_shot_listener(), false);
+            members.count_one_shots(entry.is_one_shot_in_both(), false);
             entry.leave(own, from_kernel);
             self.count.fetch_sub(1, Ordering::AcqRel);
         }
@@ -299,11 +299,11 @@ impl Set {
             return;
         }
         let Some(entry) = members.entries.get_mut(name) else { return };
-        let before = entry.is_one_shot_listener();
+        let before = entry.is_one_shot_in_both();
         if let Err(errno) = entry.place(own, socket) {
             log_debug!("descriptor {} in an epoll set: {errno}", entry.fd);
         }
-        let after = entry.is_one_shot_listener();
+        let after = entry.is_one_shot_in_both();
         self.mailbox.post(&entry.member);
         members.count_one_shots(before, after);
     }
@@ -335,7 +335,7 @@ impl Set {
 
 impl Members {
     fn count_one_shots(&mut self, before: bool, after: bool) {
-        self.one_shot_listeners = (self.one_shot_listeners + u32::from(after)).saturating_sub(u32::from(before));
+        self.one_shots_in_both = (self.one_shots_in_both + u32::from(after)).saturating_sub(u32::from(before));
     }
 }
 

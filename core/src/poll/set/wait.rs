@@ -232,10 +232,10 @@ impl Set {
     /// The kernel has reported listeners with EPOLLONESHOT, perhaps: the fabrics' side is to report no more.
     fn disable_one_shots(&self, own: &Own, events: &[Event]) {
         let Ok(mut members) = self.members() else { return };
-        if members.one_shot_listeners == 0 {
+        if members.one_shots_in_both == 0 {
             return;
         }
-        for entry in members.entries.iter_mut().filter(|entry| entry.is_one_shot_listener()) {
+        for entry in members.entries.iter_mut().filter(|entry| entry.is_one_shot_in_both()) {
             if events.iter().any(|event| { event.u64 } == entry.data) {
                 entry.disable(own);
             }
@@ -300,7 +300,7 @@ impl Set {
             if report != 0 {
                 *place = Event { events: report, u64: entry.data };
                 found += 1;
-                if entry.is_listener() {
+                if entry.is_in_both() {
                     listeners.push(entry.data);
                 }
                 if entry.flags() & super::ONESHOT != 0 {

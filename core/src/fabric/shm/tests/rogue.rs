@@ -176,7 +176,7 @@ impl Heard {
 
 /// A listening socket of its own.
 pub(crate) fn listen(addr: SocketAddr) -> OwnFd {
-    channel::listen(&name::of_listener(addr, false)).unwrap()
+    channel::listen(name::of_listener(addr, false)).unwrap()
 }
 
 /// Connects to a listener, and says nothing. `None`: nobody listens, or too many wait there.

@@ -1,0 +1,484 @@
+//! Datagram sockets that were asked for: peers of this host through shared memory, all others through the kernel's socket, whose address it is.
+//!
+//! Nothing waits for a peer to be found: what a datagram finds when it is sent is the way it goes. A full queue drops, as UDP does.
+//!
+//! Locks: `outbox` and `inbox` are engine locks (DESIGN: lock 4), in this order, held for a look or a copy.
+
+use core::{
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering},
+};
+use std::{
+    io::{IoSlice, IoSliceMut},
+    os::fd::RawFd,
+};
+
+use libc::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
+use rustix::{
+    fd::BorrowedFd,
+    net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, sockopt},
+};
+use smallvec::SmallVec;
+
+use super::{
+    address,
+    readiness::Readiness,
+    spin::Spin,
+    stream::{Blocking, See, Seen},
+    wait::{self, Borrowed, Interest, Sleepers},
+};
+use crate::{
+    config,
+    error::{Errno, Result},
+    fabric::shm::datagram::{Inbox, Taken},
+    log_debug,
+    stats::{self, Counter},
+    sys::{
+        clock::{self, Nanos},
+        descriptor,
+        lock::Lock,
+        owner::Process,
+        ppoll, signals,
+    },
+};
+
+mod outbox;
+
+use outbox::{Outbox, Way};
+
+/// How many datagram sockets there ever were: a process that has had none need not look.
+static EVER: AtomicU32 = AtomicU32::new(0);
+
+/// After so many datagrams of this host's peers one of the kernel's has its turn.
+const KERNELS_TURN: u32 = 64;
+/// So many of the kernel's may be older than what comes through a new channel.
+const OLDER: u32 = 256;
+
+/// Arrays up to this size need no allocation.
+const FEW: usize = 8;
+
+/// What a datagram sent has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// It went, with so many bytes, or was dropped as UDP does.
+    Done(usize),
+    /// The kernel sends it.
+    Kernel,
+}
+
+/// A datagram that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes that were copied or, with MSG_TRUNC, that it has.
+    pub len: usize,
+    /// Its sender.
+    pub source: Option<SocketAddr>,
+    /// Bytes of it were lost.
+    pub truncated: bool,
+}
+
+/// See the module.
+pub struct Datagram {
+    domain: i32,
+    outbox: Lock<Outbox>,
+    inbox: Lock<Incoming>,
+    sleepers: Sleepers,
+    spin: Spin,
+    event_fd: AtomicI32,
+    /// The kernel alone has it from now on, but for what has come before.
+    left: AtomicBool,
+    /// That is to be so, as soon as somebody can see to it.
+    leaving: AtomicBool,
+}
+
+#[derive(Default)]
+struct Incoming {
+    inbox: Option<Inbox>,
+    /// So many of the kernel's queue come first, if there are any.
+    kernels: u32,
+    /// Datagrams taken since the kernel had its turn.
+    taken: u32,
+    /// The next one was looked at, and is still the next one.
+    peeked: bool,
+    closed: bool,
+}
+
+impl Incoming {
+    fn next_len(&mut self) -> Option<usize> {
+        self.inbox.as_mut()?.next_len()
+    }
+
+    /// Whether the kernel's queue has its turn, if there is anything in it.
+    fn is_kernels_turn(&mut self, peeks: bool) -> bool {
+        if self.peeked {
+            return false;
+        }
+        if self.taken >= KERNELS_TURN {
+            (self.taken, self.kernels) = (0, self.kernels.max(1));
+        }
+        let turn = self.kernels > 0;
+        if turn && !peeks {
+            self.kernels -= 1;
+        }
+        turn
+    }
+}
+
+/// Whether there has ever been one in this process.
+#[inline(always)]
+pub fn is_any() -> bool {
+    EVER.load(Ordering::Relaxed) != 0
+}
+
+impl Datagram {
+    /// Of AF_INET or AF_INET6.
+    pub fn new(domain: i32) -> Self {
+        EVER.fetch_add(1, Ordering::Relaxed);
+        Datagram {
+            domain,
+            outbox: Lock::new(Outbox::default()),
+            inbox: Lock::new(Incoming::default()),
+            sleepers: Sleepers::default(),
+            spin: Spin::default(),
+            event_fd: AtomicI32::new(-1),
+            left: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+        }
+    }
+
+    /// Who sleeps here.
+    pub fn sleepers(&self) -> &Sleepers {
+        &self.sleepers
+    }
+
+    /// The descriptor that is readable when a peer of this host wants something, -1 for none.
+    pub fn event_fd(&self) -> RawFd {
+        self.event_fd.load(Ordering::Relaxed)
+    }
+
+    /// The kernel's socket has another address, or another peer: `fd` is one of its numbers.
+    pub fn settle(&self, fd: RawFd) -> Result<()> {
+        let peer = descriptor::borrow(fd).and_then(address::peer);
+        self.outbox.lock()?.settle(peer);
+        self.settle_inbox(fd)
+    }
+
+    /// Is found where the kernel would find it.
+    fn settle_inbox(&self, fd: RawFd) -> Result<()> {
+        let mut incoming = self.inbox.lock()?;
+        let before = incoming.inbox.is_some();
+        let place = descriptor::borrow(fd).filter(|_| !incoming.closed && !self.is_leaving()).and_then(place);
+        match place {
+            None => {
+                if let Some(inbox) = &mut incoming.inbox {
+                    inbox.close();
+                }
+            }
+            Some(Place { addr, v6_only, peer }) => {
+                if !before {
+                    let inbox = Inbox::new(self.domain == libc::AF_INET6)?;
+                    self.event_fd.store(inbox.event_fd(), Ordering::Relaxed);
+                    incoming.inbox = Some(inbox);
+                }
+                let opened = incoming.inbox.as_mut().map(|inbox| inbox.open(addr, v6_only, peer));
+                log_debug!("datagrams to {addr} of peers on this host: {opened:?}");
+            }
+        }
+        if before != incoming.inbox.is_some() {
+            // Who sleeps has another descriptor to sleep on.
+            self.sleepers.wake(Interest::all());
+        }
+        Ok(())
+    }
+
+    /// Sends to `to` or, where that is `None`, to whom the socket is connected.
+    pub fn send(&self, fd: RawFd, from: &[IoSlice<'_>], to: Option<SocketAddr>) -> Result<Sending> {
+        if self.is_leaving() {
+            return Ok(Sending::Kernel);
+        }
+        let len = from.iter().map(|slice| slice.len()).sum();
+        let way = {
+            let mut outbox = self.outbox.lock()?;
+            let Some(to) = to.or(outbox.peer()) else { return Ok(Sending::Kernel) };
+            outbox.send(fd, from, len, to, || self.settle_inbox(fd))
+        };
+        stats::add(
+            match way {
+                Way::Memory => Counter::DatagramsSentShm,
+                Way::Dropped => Counter::DatagramsDropped,
+                Way::Kernel => return Ok(Sending::Kernel),
+            },
+            1,
+        );
+        Ok(Sending::Done(len))
+    }
+
+    /// Takes what comes next. `None`: the kernel alone has the socket from now on.
+    pub fn receive(&self, fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32, blocking: Blocking) -> Result<Option<Received>> {
+        loop {
+            if let Some(taken) = self.take(into, flags, true)? {
+                return Ok(Some(taken));
+            }
+            match receive_kernel(fd, into, flags) {
+                // What has come there since is older than what comes through a channel that was made since.
+                Err(Errno::AGAIN) if self.has_news()? => continue,
+                Err(Errno::AGAIN) => {}
+                result => return result.map(Some),
+            }
+            if let Some(taken) = self.take(into, flags, false)? {
+                return Ok(Some(taken));
+            }
+            if self.has_left()? {
+                return Ok(None);
+            }
+            let Blocking::Until(deadline) = blocking else { return Err(Errno::AGAIN) };
+            if self.spin()? {
+                continue;
+            }
+            self.sleep(fd, deadline)?;
+            if deadline.is_some_and(|deadline| clock::now() >= deadline) {
+                // One last look.
+                return match self.take(into, flags, false)? {
+                    Some(taken) => Ok(Some(taken)),
+                    None => receive_kernel(fd, into, flags).map(Some),
+                };
+            }
+        }
+    }
+
+    /// Takes a datagram of a peer on this host. `at_once`: the kernel has not been asked yet, and may have its turn.
+    fn take(&self, into: &mut [IoSliceMut<'_>], flags: i32, at_once: bool) -> Result<Option<Received>> {
+        let stays = flags & libc::MSG_PEEK != 0;
+        let mut incoming = self.inbox.lock()?;
+        if incoming.closed {
+            // The number may be another descriptor by now.
+            return Err(Errno::BADF);
+        }
+        if incoming.next_len().is_none() || at_once && incoming.is_kernels_turn(stays) {
+            return Ok(None);
+        }
+        let Some(Taken { copied, len, source }) = incoming.inbox.as_mut().and_then(|inbox| inbox.take(into, stays)) else {
+            return Ok(None);
+        };
+        incoming.peeked = stays;
+        if !stays {
+            incoming.taken += 1;
+            stats::add(Counter::DatagramsReceivedShm, 1);
+        }
+        if self.sleepers.any() && incoming.next_len().is_some() {
+            self.sleepers.wake(Interest::READ);
+        }
+        let whole = flags & libc::MSG_TRUNC != 0;
+        let source = Some(address::as_domain(source, self.domain));
+        Ok(Some(Received { len: if whole { len } else { copied }, source, truncated: copied < len }))
+    }
+
+    /// Looks where there is nothing.
+    fn look(&self, incoming: &mut Incoming) -> bool {
+        incoming.next_len().is_some() || self.look_anew(incoming)
+    }
+
+    /// Looks for new datagrams, also of new senders.
+    fn look_anew(&self, incoming: &mut Incoming) -> bool {
+        let Some(inbox) = &mut incoming.inbox else { return false };
+        let heard = inbox.take_events();
+        if inbox.take_news() {
+            incoming.kernels = OLDER;
+        }
+        // Another thread may sleep whose bell this one has taken off.
+        let others = heard && self.sleepers.any();
+        if others {
+            inbox.arm();
+        }
+        let there = inbox.next_len().is_some();
+        if others && there {
+            self.sleepers.wake(Interest::READ);
+        }
+        there
+    }
+
+    /// The kernel had nothing: looks for new datagrams, and says whether the kernel is to be asked once more before they are taken.
+    fn has_news(&self) -> Result<bool> {
+        let mut incoming = self.inbox.lock()?;
+        (incoming.kernels, incoming.taken) = (0, 0);
+        let there = self.look_anew(&mut incoming);
+        Ok(there && incoming.kernels > 0)
+    }
+
+    /// Looks for the polling time whether a peer of this host sends something, if there is one.
+    fn spin(&self) -> Result<bool> {
+        if !self.inbox.lock()?.inbox.as_ref().is_some_and(Inbox::has_senders) {
+            return Ok(false);
+        }
+        let Some(turns) = self.spin.turns(|| None) else { return Ok(false) };
+        let until = clock::now().saturating_add(u64::try_from(turns.time.as_nanos()).unwrap_or(0));
+        let process = Process::this();
+        let mut found = false;
+        while !found && clock::now() < until {
+            turns.pause();
+            if process.has_forked() {
+                return Err(Errno::INTR);
+            }
+            found = self.inbox.lock()?.next_len().is_some();
+        }
+        self.spin.spun(found);
+        Ok(found)
+    }
+
+    fn sleep(&self, fd: RawFd, deadline: Option<Nanos>) -> Result<()> {
+        let (process, waiter) = (Process::this(), wait::waiter());
+        self.sleepers.add(&waiter, Interest::READ | Interest::STATE);
+        let there = self.arm_and_look();
+        let slept = if there {
+            Ok(0)
+        } else {
+            stats::add(Counter::WaitsSlept, 1);
+            let mut set = [waiter.event_fd(), fd, self.event_fd()].map(|fd| ppoll::PollFd { fd, events: POLLIN, revents: 0 });
+            let left = clock::left(clock::now(), deadline);
+            let left = config::get().wake_up_interval.map_or(left, |most| Some(left.map_or(most, |left| left.min(most))));
+            let time = waiter.sleep_time(left);
+            // signal(7): with a time-out on the socket it is EINTR whatever the handler.
+            if deadline.is_none() { signals::sleep(&mut set, time) } else { ppoll::ppoll(&mut set, time, None) }
+        };
+        if process.has_forked() {
+            // By a signal handler, and this is the child.
+            return Err(Errno::INTR);
+        }
+        self.sleepers.remove(&waiter);
+        slept.map(drop)
+    }
+
+    /// Arms, and says whether there is something, also where that cannot be said.
+    fn arm_and_look(&self) -> bool {
+        let Ok(mut incoming) = self.inbox.lock() else { return true };
+        if let Some(inbox) = &incoming.inbox {
+            inbox.arm();
+        }
+        self.look(&mut incoming) || self.is_leaving()
+    }
+
+    /// FIONREAD (udp(7)): "the size of the next pending datagram". `None`: the kernel has it.
+    pub fn next_len(&self, fd: RawFd) -> Option<usize> {
+        let mut incoming = self.inbox.lock().ok()?;
+        self.look(&mut incoming);
+        let kernels = || descriptor::borrow(fd).and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).is_some_and(|bytes| bytes > 0);
+        if incoming.is_kernels_turn(true) && kernels() { None } else { incoming.next_len() }
+    }
+
+    fn events_of(there: bool) -> i16 {
+        // A UDP socket is writable nearly always; without anything to read the kernel's word is enough.
+        if there { POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM } else { 0 }
+    }
+
+    /// poll's events of the peers on this host.
+    pub fn events(&self) -> i16 {
+        Datagram::events_of(self.inbox.lock().is_ok_and(|mut incoming| self.look(&mut incoming)))
+    }
+
+    /// The same, and the event descriptor becomes readable when there are others.
+    pub fn arm_and_see(&self, _: &Borrowed) -> i16 {
+        Datagram::events_of(self.arm_and_look() && !self.is_leaving())
+    }
+
+    /// What a watcher sees (see [`Watcher`](super::wait::Watcher)).
+    pub fn see(&self, how: See) -> Result<Seen> {
+        let mut incoming = self.inbox.lock()?;
+        if let (See::Arm, Some(inbox)) = (how, &incoming.inbox) {
+            inbox.arm();
+        }
+        let there = if how == See::Announced { self.look_anew(&mut incoming) } else { self.look(&mut incoming) };
+        let arrivals = incoming.inbox.as_ref().map_or(0, Inbox::arrivals);
+        Ok(Seen { readiness: Readiness::Events(Datagram::events_of(there)), arrivals, blocked: 0, over: false })
+    }
+
+    /// The kernel alone has it from now on, for something that only the kernel knows. What has come before is still to be read.
+    pub fn leave(&self) -> Result<()> {
+        self.leaving.store(true, Ordering::Release);
+        self.has_left().map(drop)
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    /// Whether the kernel alone has it, and nothing is left to read.
+    pub fn has_left(&self) -> Result<bool> {
+        if !self.is_leaving() {
+            return Ok(false);
+        }
+        if !self.left.load(Ordering::Acquire) {
+            self.outbox.lock()?.settle(None);
+            if let Some(inbox) = &mut self.inbox.lock()?.inbox {
+                inbox.take_events();
+                inbox.close();
+            }
+            self.left.store(true, Ordering::Release);
+            self.sleepers.wake(Interest::all());
+        }
+        Ok(self.inbox.lock()?.next_len().is_none())
+    }
+
+    /// Another process has the kernel's socket, too, or is about to: it may read there, and would miss what comes through shared memory. Neither
+    /// waits nor allocates; the rest is done by the next call.
+    pub fn share(&self) {
+        self.leaving.store(true, Ordering::Release);
+        if self.inbox.is_free()
+            && let Ok(incoming) = self.inbox.lock()
+            && let Some(inbox) = &incoming.inbox
+        {
+            inbox.pause();
+        }
+    }
+
+    /// The last number is closed.
+    pub fn close(&self) {
+        self.leaving.store(true, Ordering::Release);
+        let outbox = self.outbox.lock().map(|mut outbox| core::mem::take(&mut *outbox));
+        let inbox = self.inbox.lock().map(|mut incoming| {
+            incoming.closed = true;
+            incoming.inbox.take()
+        });
+        self.event_fd.store(-1, Ordering::Relaxed);
+        drop((outbox, inbox));
+        self.sleepers.wake(Interest::all());
+    }
+}
+
+/// Where a receiver is found.
+struct Place {
+    addr: SocketAddr,
+    v6_only: bool,
+    peer: Option<SocketAddr>,
+}
+
+/// `None`: nobody of this host finds it but through the kernel, which alone knows which of several sockets of an address a datagram is for.
+fn place(kernel: BorrowedFd<'_>) -> Option<Place> {
+    let addr = address::local(kernel).map(address::for_fabric).filter(|addr| addr.port() != 0)?;
+    if let Some(peer) = address::peer(kernel) {
+        let peer = address::for_fabric(peer);
+        outbox::source(peer, Some(addr.ip()))?;
+        return Some(Place { addr, v6_only: false, peer: Some(peer) });
+    }
+    let shared = sockopt::socket_reuseaddr(kernel).unwrap_or(true) || sockopt::socket_reuseport(kernel).unwrap_or(true);
+    let single = !addr.ip().is_multicast();
+    let v6_only = addr.is_ipv6() && sockopt::ipv6_v6only(kernel).unwrap_or(false);
+    (single && !shared).then_some(Place { addr, v6_only, peer: None })
+}
+
+/// Takes a datagram of the kernel's, without waiting.
+fn receive_kernel(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Result<Received> {
+    let kernel = descriptor::borrow(fd).ok_or(Errno::BADF)?;
+    let how = RecvFlags::from_bits_retain((flags & !libc::MSG_WAITFORONE).cast_unsigned()) | RecvFlags::DONTWAIT;
+    let mut slices: SmallVec<[rustix::io::IoSliceMut<'_>; FEW]> = into.iter_mut().map(|slice| rustix::io::IoSliceMut::new(slice)).collect();
+    let received = rustix::net::recvmsg(kernel, &mut slices, &mut RecvAncillaryBuffer::default(), how)?;
+    if flags & libc::MSG_PEEK == 0 {
+        stats::add(Counter::DatagramsReceivedKernel, 1);
+    }
+    let source = received.address.and_then(address::from_kernel);
+    Ok(Received { len: received.bytes, source, truncated: received.flags.contains(ReturnFlags::TRUNC) })
+}
+
+/// The kernel sends one.
+pub fn count_kernels() {
+    stats::add(Counter::DatagramsSentKernel, 1);
+}
