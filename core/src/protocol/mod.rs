@@ -4,3 +4,5 @@
 
 pub mod datagram;
 pub mod stream;
+#[cfg(test)]
+mod tests;
