@@ -217,6 +217,32 @@ fn a_c_program_that_is_linked_with_it_runs_over_shared_memory() {
     assert!(man.join("man1/rsocket.1").exists() && man.join("man7/rsocket.7").exists());
 }
 
+/// What becomes of values; then of each state what reading and setting give. A listener's table may change.
+const OPTIONS: &str = "\
+RDMA_SQSIZE: ok 16 ok 100 ok 65534 EINVAL 65534 short: EINVAL 2 bytes
+RDMA_RQSIZE: ok 16 ok 100 ok 65534 EINVAL 65534 short: EINVAL 2 bytes
+RDMA_INLINE: ok 1 ok 100 ok 4096 EINVAL 4096 short: EINVAL 2 bytes
+RDMA_IOMAPSIZE: ok 1 ok 100 ok 32512 EINVAL 32512 short: EINVAL 2 bytes
+fresh: ok ok ok ok ok ok ok ok ENOPROTOOPT ENOPROTOOPT
+bound: ok ok ok ok ok ok ok ok ENOPROTOOPT ENOPROTOOPT
+listening: ok EINVAL ok EINVAL ok EINVAL ok ok ENOPROTOOPT ENOPROTOOPT
+connected: ok EINVAL ok EINVAL ok EINVAL ok EINVAL ENOPROTOOPT ENOPROTOOPT
+accepted: ok EINVAL ok EINVAL ok EINVAL ok EINVAL ENOPROTOOPT ENOPROTOOPT
+an accepted socket has the listener's 44
+half shut: ok EINVAL ok EINVAL ok EINVAL ok EINVAL ENOPROTOOPT ENOPROTOOPT
+shut: ok EINVAL ok EINVAL ok EINVAL ok EINVAL ENOPROTOOPT ENOPROTOOPT
+over: ok EINVAL ok EINVAL ok EINVAL ok EINVAL ENOPROTOOPT ENOPROTOOPT
+closed: EBADF EBADF EBADF EBADF EBADF EBADF EBADF EBADF EBADF EBADF
+";
+
+#[test]
+fn its_own_options_are_as_the_manual_says_in_every_state() {
+    let scratch = Scratch::new();
+    let program = installed(&scratch, "native_options").display().to_string();
+    let ended = Program::new(&scratch, "options", &[&program]).run(LIMIT);
+    assert_eq!(ended.ok(), OPTIONS);
+}
+
 #[test]
 fn install_says_what_is_wrong() {
     let install = repository().join("scripts/install");
