@@ -4,8 +4,10 @@
 //! They stand in initial-exec thread-local storage, written as assembly: `thread_local!` in a shared library goes through
 //! `__tls_get_addr`, which may call malloc (docs/notes: interposing); this is one instruction, always.
 
+#[cfg(not(miri))]
+use core::arch::asm;
 use core::{
-    arch::{asm, global_asm},
+    arch::global_asm,
     cell::Cell,
     ffi::c_int,
     marker::PhantomData,
@@ -27,7 +29,13 @@ global_asm!(
 #[inline(always)]
 fn counters() -> &'static [AtomicU32; 4] {
     let pointer: *const [AtomicU32; 4];
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(miri)]
+    {
+        // It knows no assembly.
+        thread_local! { static COUNTERS: [AtomicU32; 4] = const { [const { AtomicU32::new(0) }; 4] } }
+        pointer = COUNTERS.with(core::ptr::from_ref);
+    }
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: computes the address of this thread's `rsocket_inside` and nothing else: no memory is written, no stack used.
     unsafe {
         asm!(
@@ -37,7 +45,7 @@ fn counters() -> &'static [AtomicU32; 4] {
             options(nostack, readonly)
         );
     }
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: as above.
     unsafe {
         asm!(
