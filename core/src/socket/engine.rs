@@ -110,6 +110,8 @@ pub struct Engine {
     blocked: u32,
     /// Bytes that the program has handed over, and taken.
     moved: (u64, u64),
+    /// Messages that had arrived when the program last sent something, modulo 2^32.
+    answered: u32,
     /// Requests that are known to be done.
     done: u64,
     /// Somebody looks whether the peer acknowledges: each request is to say that it is done.
@@ -154,6 +156,7 @@ impl Engine {
             write_shut: false,
             blocked: 0,
             moved: (0, 0),
+            answered: 0,
             done: 0,
             watched: false,
             lacks_room: false,

@@ -26,7 +26,7 @@ use crate::{
 ///
 /// # Safety
 /// Unless NULL, `buffer` must be good for writes of `length` bytes.
-#[inline]
+#[inline(always)]
 pub unsafe fn read(fd: c_int, buffer: *mut c_void, length: usize) -> Route<ssize_t> {
     if super::is_usual(buffer, length) {
         // SAFETY: as in `recv`.
@@ -44,7 +44,7 @@ pub unsafe fn read(fd: c_int, buffer: *mut c_void, length: usize) -> Route<ssize
 ///
 /// # Safety
 /// Unless NULL, `buffer` must be good for reads of `length` bytes.
-#[inline]
+#[inline(always)]
 pub unsafe fn write(fd: c_int, buffer: *const c_void, length: usize) -> Route<ssize_t> {
     if !super::is_usual(buffer, length) {
         attempt!(super::access(buffer, length));
@@ -57,7 +57,7 @@ pub unsafe fn write(fd: c_int, buffer: *const c_void, length: usize) -> Route<ss
 ///
 /// # Safety
 /// Unless NULL, `buffer` must be good for writes of `length` bytes.
-#[inline]
+#[inline(always)]
 pub unsafe fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) -> Route<ssize_t> {
     if super::is_usual(buffer, length) && flags & libc::MSG_TRUNC == 0 {
         // SAFETY: neither bad nor nothing, so good for `length` bytes (the caller's promise).
@@ -90,7 +90,7 @@ unsafe fn recv_unusual(fd: c_int, buffer: *mut c_void, length: usize, flags: c_i
 ///
 /// # Safety
 /// Unless NULL, `buffer` must be good for reads of `length` bytes, or of what there is before memory that cannot be read.
-#[inline]
+#[inline(always)]
 pub unsafe fn send(fd: c_int, buffer: *const c_void, length: usize, flags: c_int) -> Route<ssize_t> {
     if super::is_usual(buffer, length) {
         // SAFETY: neither bad nor nothing, so good for `length` bytes (the caller's promise).
@@ -118,10 +118,16 @@ unsafe fn send_unusual(fd: c_int, buffer: *const c_void, length: usize, flags: c
 ///
 /// # Safety
 /// Unless NULL, `buffer` must be good for reads of `length` bytes.
-#[inline]
-pub unsafe fn write_kernel(fd: c_int, buffer: *const c_void, length: usize) -> Route<ssize_t> {
+#[inline(always)]
+pub unsafe fn write_kernel(fd: c_int, buffer: *const c_void, length: usize) -> ssize_t {
     // SAFETY: reads the caller's memory only.
-    size(unsafe { call!(libc::SYS_write, fd, buffer, length) }.into())
+    match unsafe { call!(libc::SYS_write, fd, buffer, length) } {
+        Ok(count) => count as ssize_t,
+        Err(errno) => {
+            super::set_errno(errno.raw_os_error());
+            -1
+        }
+    }
 }
 
 /// readv(2), preadv2(2) at the current position: `flags` are those of recv(2).

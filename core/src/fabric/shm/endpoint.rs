@@ -238,7 +238,7 @@ impl ShmEndpoint {
         }
         if let Some(message) = message {
             self.put = self.put.wrapping_add(1);
-            peer.put(self.put, message);
+            peer.ring().put(self.put, message);
         }
         if request.signaled {
             self.done = Some(request.id);
@@ -428,7 +428,7 @@ impl Endpoint for ShmEndpoint {
             && peer.write(data.to, bytes)
         {
             self.put = self.put.wrapping_add(1);
-            peer.put(self.put, data.immediate);
+            peer.ring().put(self.put, data.immediate);
             if data.signaled {
                 self.done = Some(data.id);
             }

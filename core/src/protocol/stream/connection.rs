@@ -225,8 +225,9 @@ impl Connection {
     }
 
     /// The next contiguous piece to read: offset in the receive area and length.
+    #[inline(always)]
     pub fn read_at(&self) -> Option<(u32, u32)> {
-        self.receiver.peek_at(0)
+        self.receiver.read_at()
     }
 
     /// The contiguous piece that starts `skip` bytes after the read position.

@@ -15,8 +15,11 @@ pub(super) struct Receiver {
     readable: u32,
     /// Messages with data that have arrived in all, modulo 2^32.
     arrivals: u32,
-    /// Bytes that were advertised and have not arrived. Together with `readable` never more than the ring.
+    /// Bytes that were advertised and have not arrived: of the half that is being filled, and of the one after it, which is all there or not.
     room: u32,
+    room_after: u32,
+    /// Bytes of the ring that are neither that nor readable.
+    free: u32,
     /// Bytes that are still unread of the oldest message; 0: there is none.
     oldest: u32,
     /// The lengths of those that came after it, in order. At most as many as the receive queue has entries.
@@ -44,6 +47,8 @@ impl Receiver {
             readable: 0,
             arrivals: 0,
             room: size / 2,
+            room_after: 0,
+            free: size / 2,
             oldest: 0,
             messages: VecDeque::new(),
             credit: ReceiveCredit::new(queue),
@@ -82,12 +87,6 @@ impl Receiver {
         self.used = self.used.saturating_sub(count);
     }
 
-    /// How much may still arrive in the half that is being filled: what was advertised are whole halves.
-    #[inline(always)]
-    fn room_in_half(&self) -> u32 {
-        if self.room > self.half() { self.room - self.half() } else { self.room }
-    }
-
     /// `by` bytes after `at` in the ring. Both are at most the size of the ring.
     #[inline(always)]
     fn wrap(&self, at: u32, by: u32) -> u32 {
@@ -105,12 +104,16 @@ impl Receiver {
             return Ok(());
         }
         // A message lies within one half.
-        let room = self.room_in_half();
-        if len > room {
-            return Err(PeerFault::DataTooLong { len, room });
+        if len > self.room {
+            return Err(PeerFault::DataTooLong { len, room: self.room });
         }
         self.room -= len;
-        self.fresh &= self.room > self.half() / 4 * 3;
+        if self.fresh {
+            self.fresh = self.room > self.half() / 4 * 3;
+        }
+        if self.room == 0 {
+            self.room = core::mem::take(&mut self.room_after);
+        }
         self.readable += len;
         self.arrivals = self.arrivals.wrapping_add(1);
         if self.oldest == 0 {
@@ -147,6 +150,11 @@ impl Receiver {
         self.room == 0 || self.credit.left() == 0
     }
 
+    #[inline(always)]
+    pub(super) fn read_at(&self) -> Option<(u32, u32)> {
+        if self.readable == 0 { None } else { Some((self.read_at, self.readable.min(self.size - self.read_at))) }
+    }
+
     pub(super) fn peek_at(&self, skip: u32) -> Option<(u32, u32)> {
         let left = self.readable.checked_sub(skip).filter(|left| *left > 0)?;
         let at = self.wrap(self.read_at, skip);
@@ -157,6 +165,7 @@ impl Receiver {
     pub(super) fn consume(&mut self, count: u32) {
         let count = count.min(self.readable);
         self.readable -= count;
+        self.free += count;
         self.read_at = self.wrap(self.read_at, count);
         let mut left = count;
         let mut messages = 0;
@@ -181,7 +190,7 @@ impl Receiver {
     /// Whether a whole half is neither advertised nor unread. It is the next in rotation, as bytes are read in order.
     #[inline(always)]
     fn half_is_free(&self) -> bool {
-        !self.fresh && self.half() > 0 && self.size - self.room - self.readable >= self.half() && !(self.single_record && self.room > 0)
+        self.free >= self.half() && !self.fresh && self.half() > 0 && !(self.single_record && self.room > 0)
     }
 
     /// The limit to send now.
@@ -196,7 +205,12 @@ impl Receiver {
         }
         let offset = if self.second_half { self.half() } else { 0 };
         self.second_half = !self.second_half;
-        self.room += self.half();
+        self.free -= self.half();
+        if self.room == 0 {
+            self.room = self.half();
+        } else {
+            self.room_after = self.half();
+        }
         Some(offset)
     }
 }

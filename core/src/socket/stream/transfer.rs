@@ -115,7 +115,7 @@ impl Stream {
         };
         if count > 0 {
             if !peek {
-                engine.note_moved(0, count);
+                engine.note_taken(count);
                 account::received(engine.kind(), count);
                 self.note_read();
             }
@@ -152,7 +152,7 @@ impl Stream {
         if !engine.send_at_once(from) {
             return false;
         }
-        engine.note_moved(from.len(), 0);
+        engine.note_sent(from.len());
         account::sent(engine.kind(), from.len());
         engine.note_room(false);
         // The protocol has nothing else to send, or it would have gone before.
@@ -260,7 +260,7 @@ impl Stream {
             self.sleepers.wake(changed);
         }
         if count > 0 {
-            engine.note_moved(count, 0);
+            engine.note_sent(count);
             account::sent(engine.kind(), count);
         }
         engine.note_room(done + count < wanted);

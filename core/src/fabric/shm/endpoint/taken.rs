@@ -11,13 +11,13 @@ impl ShmEndpoint {
     #[inline(always)]
     pub(super) fn messages(&mut self, out: &mut [Completion]) -> usize {
         let mut count = 0;
-        let memory = self.own.memory();
+        let ring = self.own.memory().ring();
         for slot in out {
             if self.taken == self.posted {
                 break;
             }
             let next = self.taken.wrapping_add(1);
-            match memory.get(next) {
+            match ring.get(next) {
                 Entry::Message(message) => *slot = Completion::Received { message },
                 Entry::Empty => break,
                 Entry::Nonsense => {
