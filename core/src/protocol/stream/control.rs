@@ -41,7 +41,7 @@ impl Connection {
     /// for its turn either.
     #[inline(always)]
     pub fn may_have_work(&self) -> bool {
-        self.receiver.grant_due() || self.is_something_due()
+        self.grant_is_due() || self.is_something_due()
     }
 
     /// As [`Connection::may_have_work`], grants apart.
@@ -153,8 +153,9 @@ impl Connection {
     }
 
     /// A peer that sends nothing more needs no grant.
+    #[inline(always)]
     fn grant_is_due(&self) -> bool {
-        self.peer.is_some() && self.state.peer_may_send() && self.receiver.grant_due()
+        self.receiver.grant_due() && self.state.peer_may_send() && self.peer.is_some()
     }
 
     /// An SGL message: always the newest limit, and the next half of the ring if it is free.
