@@ -149,7 +149,6 @@ cat > /run/echo.sh <<'END'
 socat -t 30 - TCP:$HOST_A:$1 < /run/source > /run/copy && cmp /run/source /run/copy
 END
 mkdir -p /run/sshd
-for key in host user; do ssh-keygen -q -t ed25519 -N '' -f /run/$key; done
 cat > /run/sshd.conf <<END
 HostKey /run/host
 AuthorizedKeysFile /run/user.pub
@@ -163,6 +162,7 @@ cat > /run/sshd.sh <<'END'
 exec /usr/sbin/sshd -i -e -f /run/sshd.conf
 END
 cat > /run/scp.sh <<'END'
+for key in host user; do ssh-keygen -q -t ed25519 -N '' -f /run/$key; done
 head -c $SCP_BYTES /dev/urandom > /run/file
 scp -q -P $1 -F none -i /run/user -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/run/known /run/file $HOST_A:/run/there &&
 cmp /run/file /run/there
@@ -225,7 +225,7 @@ fn servers_with_processes_of_their_own() {
     for (name, port, server, client, ..) in &rows {
         session = session.step_within(
             name,
-            Duration::from_secs(if is_long() { 600 } else { 120 }),
+            Duration::from_secs(if is_long() { 900 } else { 240 }),
             &format!("served {port} \"{server}\" \"{client}\""),
         );
     }

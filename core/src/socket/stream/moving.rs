@@ -60,11 +60,13 @@ const INVITATION: [u8; 4] = [0; 4];
 
 /// See the module.
 pub(super) struct Moving {
+    /// Goes before the descriptor does: the name that a client's end listens under is that of its port, which the next connection may get once it
+    /// is free.
+    step: Step,
     /// A duplicate of the program's descriptor.
     kernel: OwnFd,
     /// The peer may be the shipped library.
     shipped: bool,
-    step: Step,
     /// The peer has connected, and not this end.
     accepted: bool,
     /// A part of what may be an invitation has come.
