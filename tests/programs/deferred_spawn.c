@@ -61,6 +61,9 @@ static void start(enum way way, int fd) {
 	say("  status %d", status);
 }
 
+/* What nobody else has goes its way. */
+static void ask(int fd, long piece) { say("own: %lu", through_echo(fd, 200000, (size_t)piece)); }
+
 int main(int argc, char **argv) {
 	begin(argc, argv);
 	if (argc > 3 && !strcmp(argv[2], "talk")) {
@@ -69,6 +72,7 @@ int main(int argc, char **argv) {
 	}
 	must("readlink", readlink("/proc/self/exe", own_path, sizeof own_path - 1));
 	arguments[1] = argc > 1 ? argv[1] : "127.0.0.1";
+	talk(FORKING, echo, ask, 5000);
 	for (enum style style = OWN; style < PREFORK; style++)
 		for (enum way way = FORK; way < WAYS; way++) {
 			say("%s: %s", style_names[style], way_names[way]);
