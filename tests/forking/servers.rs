@@ -99,7 +99,8 @@ fn cpythons_tests() {
         let ended = stage.run(&format!("python {number}"), &format!("/usr/bin/python3 -m test {suite}"));
         assert!(ended.output.contains("Result: SUCCESS") || ended.output.contains("result: SUCCESS"), "{}", ended.report());
         if stage.mode == Mode::Default {
-            assert!(ended.counters.get("connected_shm") >= 3, "{}", ended.report());
+            // Client and server are threads of one process: a client that the fork finds before its first word stays with TCP.
+            assert!(ended.counters.get("connected_shm") >= 1, "{}", ended.report());
         }
     }
 }
