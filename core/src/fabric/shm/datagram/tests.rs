@@ -63,7 +63,7 @@ fn datagrams_of_several_come_in_the_order_of_sending() {
     let mut inbox = inbox(to);
     let mut outlets: Vec<Outlet> = (0..5).map(|_| outlet(addr("127.0.0.1"), to).unwrap()).collect();
     for number in 0..50_u8 {
-        send(&mut outlets[usize::from(number * 7) % 5], &[number], u64::from(number));
+        send(&mut outlets[usize::from(number) * 7 % 5], &[number], u64::from(number));
     }
     for number in 0..50_u8 {
         assert_eq!(next(&mut inbox).unwrap().0, [number]);

@@ -425,7 +425,7 @@ mod tests {
         places.sort_unstable();
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] == MAX_MESSAGE));
         assert!(places[0] >= 3 * RECEIVE && places[3] + MAX_MESSAGE == sizes.bytes());
-        const { assert!(RECEIVE >= ROUTING + MAX_MESSAGE && RECEIVE % 64 == 0) };
+        const { assert!(RECEIVE >= ROUTING + MAX_MESSAGE && RECEIVE.is_multiple_of(64)) };
     }
 
     /// Else a full queue would stay full.
