@@ -29,7 +29,7 @@ pub(super) fn socket(domain: i32, kind: i32, protocol: i32, origin: Origin) -> R
     let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
     let is_one =
         matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & !flags == libc::SOCK_DGRAM && matches!(protocol, 0 | libc::IPPROTO_UDP);
-    if !is_one || origin == Origin::Preload && !is_asked_for(domain) || !config::get().fabrics.shm() || allocator::is_exhausted() {
+    if !is_one || origin == Origin::Preload && !is_asked_for(domain) || !config::get().fabrics.any() || allocator::is_exhausted() {
         return Route::Kernel;
     }
     log::prepare();

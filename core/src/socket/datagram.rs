@@ -1,8 +1,9 @@
-//! Datagram sockets that were asked for: peers of this host through shared memory, all others through the kernel's socket, whose address it is.
+//! Datagram sockets that were asked for: peers of this host through shared memory, others by queue pairs where both ends have them, and all the
+//! rest through the kernel's socket, whose address it is.
 //!
 //! Nothing waits for a peer to be found: what a datagram finds when it is sent is the way it goes. A full queue drops, as UDP does.
 //!
-//! Locks: `outbox` and `inbox` are engine locks (DESIGN: lock 4), in this order, held for a look or a copy.
+//! Locks: `outbox`, `inbox` and `remote` are engine locks (DESIGN: lock 4), in this order, held for a look or a copy.
 
 use core::{
     net::SocketAddr,
@@ -42,9 +43,13 @@ use crate::{
     },
 };
 
+mod abroad;
 mod outbox;
+mod remote;
 
+pub use abroad::is_asking;
 use outbox::{Outbox, Way};
+use remote::Remote;
 
 /// How many datagram sockets there ever were: a process that has had none need not look.
 static EVER: AtomicU32 = AtomicU32::new(0);
@@ -82,6 +87,9 @@ pub struct Datagram {
     domain: i32,
     outbox: Lock<Outbox>,
     inbox: Lock<Incoming>,
+    remote: Lock<Remote>,
+    /// A peer was asked, and may answer.
+    asks: AtomicBool,
     sleepers: Sleepers,
     spin: Spin,
     event_fd: AtomicI32,
@@ -138,6 +146,8 @@ impl Datagram {
             domain,
             outbox: Lock::new(Outbox::default()),
             inbox: Lock::new(Incoming::default()),
+            remote: Lock::new(Remote::default()),
+            asks: AtomicBool::new(false),
             sleepers: Sleepers::default(),
             spin: Spin::default(),
             event_fd: AtomicI32::new(-1),
@@ -160,6 +170,7 @@ impl Datagram {
     pub fn settle(&self, fd: RawFd) -> Result<()> {
         let peer = descriptor::borrow(fd).and_then(address::peer);
         self.outbox.lock()?.settle(peer);
+        self.remote.lock()?.settle(peer.map(address::for_fabric));
         self.settle_inbox(fd)
     }
 
@@ -167,7 +178,7 @@ impl Datagram {
     fn settle_inbox(&self, fd: RawFd) -> Result<()> {
         let mut incoming = self.inbox.lock()?;
         let before = incoming.inbox.is_some();
-        let place = descriptor::borrow(fd).filter(|_| !incoming.closed && !self.is_leaving()).and_then(place);
+        let place = descriptor::borrow(fd).filter(|_| shm() && !incoming.closed && !self.is_leaving()).and_then(place);
         match place {
             None => {
                 if let Some(inbox) = &mut incoming.inbox {
@@ -197,7 +208,9 @@ impl Datagram {
             return Ok(Sending::Kernel);
         }
         let len = from.iter().map(|slice| slice.len()).sum();
-        let way = {
+        let way = if !shm() {
+            Way::Kernel
+        } else {
             let mut outbox = self.outbox.lock()?;
             let Some(to) = to.or(outbox.peer()) else { return Ok(Sending::Kernel) };
             outbox.send(fd, from, len, to, || self.settle_inbox(fd))
@@ -206,7 +219,7 @@ impl Datagram {
             match way {
                 Way::Memory => Counter::DatagramsSentShm,
                 Way::Dropped => Counter::DatagramsDropped,
-                Way::Kernel => return Ok(Sending::Kernel),
+                Way::Kernel => return self.send_abroad(fd, from, len, to),
             },
             1,
         );
@@ -216,16 +229,17 @@ impl Datagram {
     /// Takes what comes next. `None`: the kernel alone has the socket from now on.
     pub fn receive(&self, fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32, blocking: Blocking) -> Result<Option<Received>> {
         loop {
-            if let Some(taken) = self.take(into, flags, true)? {
+            let abroad_first = self.remote.lock()?.is_peeked();
+            if let Some(taken) = self.take_either(into, flags, true, abroad_first)? {
                 return Ok(Some(taken));
             }
-            match receive_kernel(fd, into, flags) {
+            match self.receive_kernel(fd, into, flags) {
                 // What has come there since is older than what comes through a channel that was made since.
                 Err(Errno::AGAIN) if self.has_news()? => continue,
                 Err(Errno::AGAIN) => {}
                 result => return result.map(Some),
             }
-            if let Some(taken) = self.take(into, flags, false)? {
+            if let Some(taken) = self.take_either(into, flags, false, false)? {
                 return Ok(Some(taken));
             }
             if self.has_left()? {
@@ -238,11 +252,23 @@ impl Datagram {
             self.sleep(fd, deadline)?;
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
                 // One last look.
-                return match self.take(into, flags, false)? {
+                return match self.take_either(into, flags, false, false)? {
                     Some(taken) => Ok(Some(taken)),
-                    None => receive_kernel(fd, into, flags).map(Some),
+                    None => self.receive_kernel(fd, into, flags).map(Some),
                 };
             }
+        }
+    }
+
+    /// Takes a datagram that has not come by the kernel.
+    fn take_either(&self, into: &mut [IoSliceMut<'_>], flags: i32, at_once: bool, abroad_first: bool) -> Result<Option<Received>> {
+        let abroad = if abroad_first { self.take_abroad(into, flags, at_once)? } else { None };
+        if abroad.is_some() {
+            return Ok(abroad);
+        }
+        match self.take(into, flags, at_once)? {
+            None => self.take_abroad(into, flags, at_once),
+            taken => Ok(taken),
         }
     }
 
@@ -294,20 +320,23 @@ impl Datagram {
         if others && there {
             self.sleepers.wake(Interest::READ);
         }
-        there
+        self.look_abroad() || there
     }
 
     /// The kernel had nothing: looks for new datagrams, and says whether the kernel is to be asked once more before they are taken.
     fn has_news(&self) -> Result<bool> {
         let mut incoming = self.inbox.lock()?;
         (incoming.kernels, incoming.taken) = (0, 0);
+        self.remote.lock()?.kernel_is_empty();
         let there = self.look_anew(&mut incoming);
         Ok(there && incoming.kernels > 0)
     }
 
     /// Looks for the polling time whether a peer of this host sends something, if there is one.
     fn spin(&self) -> Result<bool> {
-        if !self.inbox.lock()?.inbox.as_ref().is_some_and(Inbox::has_senders) {
+        let near = self.inbox.lock()?.inbox.as_ref().is_some_and(Inbox::has_senders);
+        let far = self.remote.lock()?.has_senders();
+        if !near && !far {
             return Ok(false);
         }
         let Some(turns) = self.spin.turns(|| None) else { return Ok(false) };
@@ -319,7 +348,7 @@ impl Datagram {
             if process.has_forked() {
                 return Err(Errno::INTR);
             }
-            found = self.inbox.lock()?.next_len().is_some();
+            found = near && self.inbox.lock()?.next_len().is_some() || far && self.remote.lock()?.next_len(clock::now()).is_some();
         }
         self.spin.spun(found);
         Ok(found)
@@ -348,13 +377,20 @@ impl Datagram {
         slept.map(drop)
     }
 
-    /// Arms, and says whether there is something, also where that cannot be said.
-    fn arm_and_look(&self) -> bool {
-        let Ok(mut incoming) = self.inbox.lock() else { return true };
+    fn arm(&self, incoming: &Incoming) {
         if let Some(inbox) = &incoming.inbox {
             inbox.arm();
         }
-        self.look(&mut incoming) || self.is_leaving()
+        if let Ok(mut remote) = self.remote.lock() {
+            remote.arm();
+        }
+    }
+
+    /// Arms, and says whether there is something, also where that cannot be said.
+    fn arm_and_look(&self) -> bool {
+        let Ok(mut incoming) = self.inbox.lock() else { return true };
+        self.arm(&incoming);
+        self.look(&mut incoming) || self.is_leaving() && !self.left.load(Ordering::Acquire)
     }
 
     /// FIONREAD (udp(7)): "the size of the next pending datagram". `None`: the kernel has it.
@@ -362,7 +398,10 @@ impl Datagram {
         let mut incoming = self.inbox.lock().ok()?;
         self.look(&mut incoming);
         let kernels = || descriptor::borrow(fd).and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).is_some_and(|bytes| bytes > 0);
-        if incoming.is_kernels_turn(true) && kernels() { None } else { incoming.next_len() }
+        let next = if incoming.is_kernels_turn(true) && kernels() { None } else { incoming.next_len() };
+        drop(incoming);
+        let next = next.or_else(|| self.remote.lock().ok()?.next_len(clock::now()).filter(|_| !kernels()));
+        next.or_else(|| self.next_len_behind_header(fd))
     }
 
     fn events_of(there: bool) -> i16 {
@@ -383,11 +422,11 @@ impl Datagram {
     /// What a watcher sees (see [`Watcher`](super::wait::Watcher)).
     pub fn see(&self, how: See) -> Result<Seen> {
         let mut incoming = self.inbox.lock()?;
-        if let (See::Arm, Some(inbox)) = (how, &incoming.inbox) {
-            inbox.arm();
+        if how == See::Arm {
+            self.arm(&incoming);
         }
         let there = if how == See::Announced { self.look_anew(&mut incoming) } else { self.look(&mut incoming) };
-        let arrivals = incoming.inbox.as_ref().map_or(0, Inbox::arrivals);
+        let arrivals = incoming.inbox.as_ref().map_or(0, Inbox::arrivals).wrapping_add(self.remote.lock()?.arrivals());
         Ok(Seen { readiness: Readiness::Events(Datagram::events_of(there)), arrivals, blocked: 0, over: false })
     }
 
@@ -415,7 +454,12 @@ impl Datagram {
             self.left.store(true, Ordering::Release);
             self.sleepers.wake(Interest::all());
         }
-        Ok(self.inbox.lock()?.next_len().is_none())
+        let mut remote = self.remote.lock()?;
+        let over = remote.retire(clock::now());
+        let gone = over.then(|| core::mem::take(&mut *remote));
+        drop(remote);
+        drop(gone);
+        Ok(over && self.inbox.lock()?.next_len().is_none())
     }
 
     /// Another process has the kernel's socket, too, or is about to: it may read there, and would miss what comes through shared memory. Neither
@@ -438,10 +482,16 @@ impl Datagram {
             incoming.closed = true;
             incoming.inbox.take()
         });
+        let remote = self.remote.lock().map(|mut remote| core::mem::take(&mut *remote));
         self.event_fd.store(-1, Ordering::Relaxed);
-        drop((outbox, inbox));
+        drop((outbox, inbox, remote));
         self.sleepers.wake(Interest::all());
     }
+}
+
+/// Whether peers of this host are looked for in shared memory.
+fn shm() -> bool {
+    config::get().fabrics.shm()
 }
 
 /// Where a receiver is found.

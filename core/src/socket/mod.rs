@@ -312,6 +312,15 @@ impl Socket {
         self.look_with(|stream| stream.arm_and_look(waiter), |datagram| datagram.arm_and_see(waiter))
     }
 
+    /// What poll is to say of these events of the kernel's socket, whose number is `fd`.
+    pub fn sift(&self, fd: RawFd, events: i16) -> i16 {
+        const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
+        match self.datagram() {
+            Some(datagram) if events & READABLE != 0 && !datagram.has_mail(fd) => events & !READABLE,
+            _ => events,
+        }
+    }
+
     /// poll slept and this socket's event descriptor was readable.
     pub fn look_after_sleep(&self, waiter: &Borrowed) {
         if let Some(stream) = self.stream() {

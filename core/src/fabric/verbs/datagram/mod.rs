@@ -76,6 +76,8 @@ pub(super) struct VerbsQueue {
     left: u64,
     /// Slots of messages that have come, and their length.
     come: VecDeque<(u32, usize)>,
+    /// Requests for an event since the channel was last seen empty.
+    armed: u32,
     /// The device takes no more.
     is_broken: bool,
 }
@@ -158,6 +160,7 @@ impl VerbsQueue {
             sent: 0,
             left: 0,
             come: VecDeque::with_capacity(sizes.receives as usize),
+            armed: 0,
             is_broken: false,
             id,
         };
@@ -347,7 +350,9 @@ impl Queue for VerbsQueue {
     fn arm(&mut self) -> Result<()> {
         let _inside = inside::enter();
         // SAFETY: the completion queue is valid.
-        libs::check_code(unsafe { rdma_sys::ibv_req_notify_cq(self.completions.raw(), 0) })
+        libs::check_code(unsafe { rdma_sys::ibv_req_notify_cq(self.completions.raw(), 0) })?;
+        self.armed = self.armed.saturating_add(1);
+        Ok(())
     }
 
     fn event_fd(&self) -> Option<RawFd> {
@@ -355,7 +360,15 @@ impl Queue for VerbsQueue {
     }
 
     fn clear_events(&mut self) {
-        while self.completions.take_event() {}
+        // There are at most as many events as requests for one.
+        while self.armed > 0 {
+            if !self.completions.take_event() {
+                // Requests that found the queue armed made no event of their own.
+                self.armed = 1;
+                return;
+            }
+            self.armed -= 1;
+        }
     }
 }
 
