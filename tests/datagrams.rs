@@ -101,6 +101,17 @@ fn python(server: &str, client: &str, count: u64, preloaded: [bool; 2]) -> [Ende
     [server, client]
 }
 
+/// Of the wire protocol, which this host has no device for, nothing is seen.
+#[test]
+fn headers_and_control_messages_are_not_the_programs() {
+    let scratch = Scratch::new();
+    let script = repository().join("tests/programs/datagram_headers.py");
+    let program = Program::new(&scratch, "program", &["python3", script.to_str().unwrap()]);
+    let ended = program.preloaded().env(ASKED.0, ASKED.1).run(LIMIT);
+    assert!(ended.ok().ends_with("all right\n"), "{}", ended.report());
+    assert!(of(&ended, "datagrams_received_kernel") > 50, "{}", ended.report());
+}
+
 const EXCHANGES: u64 = 200;
 
 #[test]

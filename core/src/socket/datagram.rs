@@ -47,7 +47,6 @@ mod abroad;
 mod outbox;
 mod remote;
 
-pub use abroad::is_asking;
 use outbox::{Outbox, Way};
 use remote::Remote;
 
@@ -88,8 +87,6 @@ pub struct Datagram {
     outbox: Lock<Outbox>,
     inbox: Lock<Incoming>,
     remote: Lock<Remote>,
-    /// A peer was asked, and may answer.
-    asks: AtomicBool,
     sleepers: Sleepers,
     spin: Spin,
     event_fd: AtomicI32,
@@ -147,7 +144,6 @@ impl Datagram {
             outbox: Lock::new(Outbox::default()),
             inbox: Lock::new(Incoming::default()),
             remote: Lock::new(Remote::default()),
-            asks: AtomicBool::new(false),
             sleepers: Sleepers::default(),
             spin: Spin::default(),
             event_fd: AtomicI32::new(-1),

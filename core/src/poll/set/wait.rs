@@ -18,7 +18,7 @@ use super::{
 use crate::{
     config,
     error::{Errno, Result},
-    socket::{datagram, stream::See},
+    socket::stream::See,
     stats::{self, Counter},
     sys::{
         clock::{self, Nanos},
@@ -152,7 +152,7 @@ impl Set {
         if announced && !self.is_inherited() {
             self.harvest(own, &mut *self.members()?);
         }
-        let found = if found > 0 && datagram::is_asking() { self.without_controls(own, events, found) } else { found };
+        let found = if found > 0 && self.has_datagrams.load(Ordering::Relaxed) { self.without_controls(own, events, found) } else { found };
         if found > 0 {
             self.disable_one_shots(own, events.get(..found).unwrap_or_default());
         }

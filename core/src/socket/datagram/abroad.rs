@@ -2,7 +2,7 @@
 
 use core::{
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::Ordering,
 };
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -34,9 +34,6 @@ use crate::{
     wire::{Operation, UdpHeader},
 };
 
-/// Whether any socket of this process has asked a peer: control messages come to those who have.
-static ASKING: AtomicBool = AtomicBool::new(false);
-
 /// Bytes of the longest header.
 const HEADER: usize = UdpHeader::V6_BYTES;
 /// Control messages that one look takes off.
@@ -45,12 +42,6 @@ const CONTROLS: usize = 64;
 const ORIGIN_TIME: Nanos = 1_000_000_000;
 /// The kernel takes no more pieces (UIO_MAXIOV).
 const MOST_PIECES: usize = 1024;
-
-/// Whether control messages may come to any socket of this process.
-#[inline]
-pub fn is_asking() -> bool {
-    ASKING.load(Ordering::Relaxed)
-}
 
 /// From where the kernel sends to a destination of another host. `None`: it is no single host's, or this one's.
 fn origin(kernel: BorrowedFd<'_>, destination: SocketAddr) -> Option<SocketAddr> {
@@ -160,9 +151,6 @@ impl Datagram {
 
     /// Sends a datagram behind a header.
     fn ask(&self, fd: RawFd, header: &UdpHeader, from: &[IoSlice<'_>], len: usize, to: Option<SocketAddr>) -> Result<Sending> {
-        // Before the answer can come.
-        self.asks.store(true, Ordering::Release);
-        ASKING.store(true, Ordering::Release);
         if from.len() >= MOST_PIECES {
             return Ok(Sending::Kernel);
         }
@@ -287,7 +275,7 @@ impl Datagram {
 
     /// The kernel's socket is readable: whether there is something for the program. (A blocking call would wait otherwise.)
     pub fn has_mail(&self, fd: RawFd) -> bool {
-        !self.asks.load(Ordering::Acquire) || self.next_header(fd) != Err(Errno::AGAIN)
+        !self.speaks() || self.next_header(fd) != Err(Errno::AGAIN)
     }
 
     /// FIONREAD, where the next one is the kernel's: `None` if the kernel's word is right.
@@ -303,6 +291,9 @@ impl Datagram {
 
 /// What a call says of a datagram of `len` bytes, for which there was `room`.
 fn received(len: usize, room: usize, source: Option<SocketAddr>, flags: i32) -> Received {
+    if flags & libc::MSG_PEEK == 0 {
+        stats::add(Counter::DatagramsReceivedKernel, 1);
+    }
     let whole = flags & libc::MSG_TRUNC != 0;
     Received { len: if whole { len } else { len.min(room) }, source, truncated: len > room }
 }
@@ -314,9 +305,6 @@ fn receive_whole(fd: RawFd, into: &mut [IoSliceMut<'_>], spare: &mut [u8; HEADER
     let mut slices: SmallVec<[rustix::io::IoSliceMut<'_>; FEW]> = into.iter_mut().map(|slice| rustix::io::IoSliceMut::new(slice)).collect();
     slices.push(rustix::io::IoSliceMut::new(spare));
     let received = rustix::net::recvmsg(kernel, &mut slices, &mut RecvAncillaryBuffer::default(), how)?;
-    if flags & libc::MSG_PEEK == 0 {
-        stats::add(Counter::DatagramsReceivedKernel, 1);
-    }
     Ok((received.bytes, received.address.and_then(address::from_kernel)))
 }
 
