@@ -5,13 +5,14 @@ and tells of each error and each new server.
 """
 
 import asyncio
+import os
 import socket
 import sys
 import time
 
 ROLE, PORT = sys.argv[1], int(sys.argv[2])
 COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-WHERE = ("127.0.0.1", PORT)
+WHERE = (os.environ.get("DATAGRAM_HOST", "127.0.0.1"), PORT)
 SIZES = [0, 1, 100, 1472, 2040, 9000, 40000]
 
 

@@ -75,12 +75,15 @@ impl Datagram {
         config::get().fabrics.verbs()
     }
 
-    /// The own address and port towards a destination or source, where a queue is for it, made if need be.
-    fn own(&self, fd: RawFd, destination: SocketAddr, now: Nanos) -> Result<Option<SocketAddr>> {
+    /// The own address and port towards a destination or source, where there is a queue for it, which is made first if that `may` be.
+    fn own(&self, fd: RawFd, destination: SocketAddr, may: bool, now: Nanos) -> Result<Option<SocketAddr>> {
         if let Some(own) = self.remote.lock()?.origin(destination, now) {
             return Ok(own);
         }
         let own = descriptor::borrow(fd).and_then(|kernel| origin(kernel, destination));
+        if !may {
+            return Ok(own);
+        }
         let own = match own {
             Some(own) if self.has_queue(own.ip())? => Some(own),
             _ => None,
@@ -138,7 +141,7 @@ impl Datagram {
         }
         let Some(named) = to.or(self.outbox.lock()?.peer()) else { return Ok(Sending::Kernel) };
         let (destination, now) = (address::destination(named), clock::now());
-        let Some(own) = self.own(fd, destination, now)? else { return Ok(Sending::Kernel) };
+        let Some(own) = self.own(fd, destination, true, now)? else { return Ok(Sending::Kernel) };
         let sent = self.remote.lock()?.send(own, destination, from, len, now);
         match sent {
             Sent::Queue => stats::add(Counter::DatagramsSentVerbs, 1),
@@ -165,10 +168,12 @@ impl Datagram {
         }
     }
 
-    /// Something of the protocol's that has come by the kernel's socket: what the program gets of it. The sender is answered.
+    /// Something of the protocol's that has come by the kernel's socket: what the program gets of it. The sender is answered. (A control message
+    /// is an answer: there is a queue, or no use for it. Nothing is made then, as an epoll set may be locked.)
     fn hear(&self, fd: RawFd, source: SocketAddr, bytes: &[u8]) -> Result<Option<usize>> {
         let (peer, now) = (address::for_fabric(source), clock::now());
-        let own = self.own(fd, peer, now)?.map(|own| own.ip());
+        let asks = UdpHeader::parse(bytes).is_some_and(|header| header.operation == Operation::Data);
+        let own = self.own(fd, peer, asks, now)?.map(|own| own.ip());
         let Come { deliver_from, answer } = self.remote.lock()?.datagram(own, peer, bytes, now);
         if let Some(answer) = answer.filter(|_| !self.is_leaving())
             && let Err(errno) = send_kernel(fd, &answer, &[], Some(source))
