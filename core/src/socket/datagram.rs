@@ -87,6 +87,8 @@ pub struct Datagram {
     outbox: Lock<Outbox>,
     inbox: Lock<Incoming>,
     remote: Lock<Remote>,
+    /// It has, or has had, a queue: `remote` is worth a look.
+    has_queue: AtomicBool,
     sleepers: Sleepers,
     spin: Spin,
     event_fd: AtomicI32,
@@ -144,6 +146,7 @@ impl Datagram {
             outbox: Lock::new(Outbox::default()),
             inbox: Lock::new(Incoming::default()),
             remote: Lock::new(Remote::default()),
+            has_queue: AtomicBool::new(false),
             sleepers: Sleepers::default(),
             spin: Spin::default(),
             event_fd: AtomicI32::new(-1),
@@ -225,7 +228,7 @@ impl Datagram {
     /// Takes what comes next. `None`: the kernel alone has the socket from now on.
     pub fn receive(&self, fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32, blocking: Blocking) -> Result<Option<Received>> {
         loop {
-            let abroad_first = self.remote.lock()?.is_peeked();
+            let abroad_first = self.queues()?.is_some_and(|remote| remote.is_peeked());
             if let Some(taken) = self.take_either(into, flags, true, abroad_first)? {
                 return Ok(Some(taken));
             }
@@ -323,7 +326,9 @@ impl Datagram {
     fn has_news(&self) -> Result<bool> {
         let mut incoming = self.inbox.lock()?;
         (incoming.kernels, incoming.taken) = (0, 0);
-        self.remote.lock()?.kernel_is_empty();
+        if let Some(mut remote) = self.queues()? {
+            remote.kernel_is_empty();
+        }
         let there = self.look_anew(&mut incoming);
         Ok(there && incoming.kernels > 0)
     }
@@ -331,7 +336,7 @@ impl Datagram {
     /// Looks for the polling time whether a peer of this host sends something, if there is one.
     fn spin(&self) -> Result<bool> {
         let near = self.inbox.lock()?.inbox.as_ref().is_some_and(Inbox::has_senders);
-        let far = self.remote.lock()?.has_senders();
+        let far = self.queues()?.is_some_and(|remote| remote.has_senders());
         if !near && !far {
             return Ok(false);
         }
@@ -377,7 +382,7 @@ impl Datagram {
         if let Some(inbox) = &incoming.inbox {
             inbox.arm();
         }
-        if let Ok(mut remote) = self.remote.lock() {
+        if let Ok(Some(mut remote)) = self.queues() {
             remote.arm();
         }
     }
@@ -396,7 +401,7 @@ impl Datagram {
         let kernels = || descriptor::borrow(fd).and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).is_some_and(|bytes| bytes > 0);
         let next = if incoming.is_kernels_turn(true) && kernels() { None } else { incoming.next_len() };
         drop(incoming);
-        let next = next.or_else(|| self.remote.lock().ok()?.next_len(clock::now()).filter(|_| !kernels()));
+        let next = next.or_else(|| self.queues().ok()??.next_len(clock::now()).filter(|_| !kernels()));
         next.or_else(|| self.next_len_behind_header(fd))
     }
 
@@ -422,7 +427,8 @@ impl Datagram {
             self.arm(&incoming);
         }
         let there = if how == See::Announced { self.look_anew(&mut incoming) } else { self.look(&mut incoming) };
-        let arrivals = incoming.inbox.as_ref().map_or(0, Inbox::arrivals).wrapping_add(self.remote.lock()?.arrivals());
+        let far = self.queues()?.map_or(0, |remote| remote.arrivals());
+        let arrivals = incoming.inbox.as_ref().map_or(0, Inbox::arrivals).wrapping_add(far);
         Ok(Seen { readiness: Readiness::Events(Datagram::events_of(there)), arrivals, blocked: 0, over: false })
     }
 

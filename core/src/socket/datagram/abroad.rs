@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::{
     Datagram, FEW, Received, Sending, count_kernels, outbox,
-    remote::{Come, Message, Sent},
+    remote::{Come, Message, Remote, Sent},
 };
 use crate::{
     config,
@@ -30,6 +30,7 @@ use crate::{
         allocator,
         clock::{self, Nanos},
         descriptor,
+        lock::Guard,
     },
     wire::{Operation, UdpHeader},
 };
@@ -75,6 +76,11 @@ impl Datagram {
         config::get().fabrics.verbs()
     }
 
+    /// What there is of queues; `None`: nothing.
+    pub(super) fn queues(&self) -> Result<Option<Guard<'_, Remote>>> {
+        Ok(if self.has_queue.load(Ordering::Acquire) { Some(self.remote.lock()?) } else { None })
+    }
+
     /// The own address and port towards a destination or source, where there is a queue for it, which is made first if that `may` be.
     fn own(&self, fd: RawFd, destination: SocketAddr, may: bool, now: Nanos) -> Result<Option<SocketAddr>> {
         if let Some(own) = self.remote.lock()?.origin(destination, now) {
@@ -85,7 +91,7 @@ impl Datagram {
             return Ok(own);
         }
         let own = match own {
-            Some(own) if self.has_queue(own.ip())? => Some(own),
+            Some(own) if self.make_queue(own.ip())? => Some(own),
             _ => None,
         };
         self.remote.lock()?.set_origin(destination, own, now.saturating_add(ORIGIN_TIME));
@@ -93,7 +99,7 @@ impl Datagram {
     }
 
     /// Whether there is a queue for a local address; made if need be.
-    fn has_queue(&self, local: IpAddr) -> Result<bool> {
+    fn make_queue(&self, local: IpAddr) -> Result<bool> {
         if self.remote.lock()?.has(local) {
             return Ok(true);
         }
@@ -126,6 +132,7 @@ impl Datagram {
             inbox.follow(fd)?;
         }
         let added = self.remote.lock()?.add(queue);
+        self.has_queue.store(true, Ordering::Release);
         drop(incoming);
         if !before || self.sleepers.any() {
             // Who sleeps has another descriptor to sleep on, or is not armed.
@@ -186,10 +193,7 @@ impl Datagram {
     /// Takes a message.
     pub(super) fn take_abroad(&self, into: &mut [IoSliceMut<'_>], flags: i32, at_once: bool) -> Result<Option<Received>> {
         let stays = flags & libc::MSG_PEEK != 0;
-        let mut remote = self.remote.lock()?;
-        if remote.is_empty() {
-            return Ok(None);
-        }
+        let Some(mut remote) = self.queues()? else { return Ok(None) };
         let now = clock::now();
         let Some(Message { copied, len, source }) = remote.take(into, stays, at_once, now) else { return Ok(None) };
         if !stays {
@@ -205,10 +209,7 @@ impl Datagram {
 
     /// Looks for messages, and takes their announcements off.
     pub(super) fn look_abroad(&self) -> bool {
-        let Ok(mut remote) = self.remote.lock() else { return false };
-        if remote.is_empty() {
-            return false;
-        }
+        let Ok(Some(mut remote)) = self.queues() else { return false };
         remote.clear_events();
         // Another thread may sleep whose announcement that was.
         let others = self.sleepers.any();

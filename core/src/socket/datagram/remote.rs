@@ -124,11 +124,6 @@ fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 impl Remote {
-    /// Whether there is no queue.
-    pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty()
-    }
-
     /// Whether a local address has a queue.
     pub(super) fn has(&self, local: IpAddr) -> bool {
         self.position(local).is_some()
