@@ -77,8 +77,8 @@ pub trait Queue: Send {
     /// The descriptor that becomes readable then. Stays the queue's. `None` where there are no descriptors (simulation).
     fn event_fd(&self) -> Option<RawFd>;
 
-    /// Takes all announced events off it.
-    fn clear_events(&mut self);
+    /// Takes all announced events off it. Whether there were any: then it is armed no longer.
+    fn clear_events(&mut self) -> bool;
 }
 
 /// The paths of a queue, by handle. `P` is one path.

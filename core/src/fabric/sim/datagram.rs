@@ -164,7 +164,9 @@ impl Queue for SimQueue {
         None
     }
 
-    fn clear_events(&mut self) {}
+    fn clear_events(&mut self) -> bool {
+        false
+    }
 }
 
 impl Drop for SimQueue {

@@ -3,6 +3,7 @@
 use core::{
     net::{IpAddr, SocketAddr},
     sync::atomic::Ordering,
+    time::Duration,
 };
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -31,6 +32,7 @@ use crate::{
         clock::{self, Nanos},
         descriptor,
         lock::Guard,
+        ppoll::{PollFd, ppoll},
     },
     wire::{Operation, UdpHeader},
 };
@@ -210,9 +212,8 @@ impl Datagram {
     /// Looks for messages, and takes their announcements off.
     pub(super) fn look_abroad(&self) -> bool {
         let Ok(Some(mut remote)) = self.queues() else { return false };
-        remote.clear_events();
         // Another thread may sleep whose announcement that was.
-        let others = self.sleepers.any();
+        let others = remote.clear_events() && self.sleepers.any();
         if others {
             remote.arm();
         }
@@ -268,6 +269,13 @@ impl Datagram {
     /// The header of the kernel's next datagram, if it has one; control messages are taken off. EAGAIN: there is none.
     fn next_header(&self, fd: RawFd) -> Result<Option<UdpHeader>> {
         for _ in 0..CONTROLS {
+            let mut polled = [PollFd { fd, events: libc::POLLIN, revents: 0 }];
+            ppoll(&mut polled, Some(Duration::ZERO), None)?;
+            let [PollFd { revents: events, .. }] = polled;
+            // An error is the program's, and a look would take it.
+            if events & libc::POLLIN == 0 || events & libc::POLLERR != 0 {
+                return Err(if events & libc::POLLERR != 0 { Errno::IO } else { Errno::AGAIN });
+            }
             let mut bytes = [0; HEADER];
             let (len, source) = receive_whole(fd, &mut [], &mut bytes, libc::MSG_PEEK)?;
             let header = source.and_then(|_| UdpHeader::parse(bytes.get(..len.min(HEADER)).unwrap_or_default()));

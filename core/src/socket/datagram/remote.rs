@@ -364,9 +364,9 @@ impl Remote {
         }
     }
 
-    /// Takes announcements off.
-    pub(super) fn clear_events(&mut self) {
-        self.queues.iter_mut().for_each(|queue| queue.clear_events());
+    /// Takes announcements off. Whether there were any.
+    pub(super) fn clear_events(&mut self) -> bool {
+        self.queues.iter_mut().fold(false, |any, queue| queue.clear_events() || any)
     }
 }
 

@@ -359,16 +359,19 @@ impl Queue for VerbsQueue {
         Some(self.completions.event_fd())
     }
 
-    fn clear_events(&mut self) {
+    fn clear_events(&mut self) -> bool {
+        let mut any = false;
         // There are at most as many events as requests for one.
         while self.armed > 0 {
             if !self.completions.take_event() {
                 // Requests that found the queue armed made no event of their own.
                 self.armed = 1;
-                return;
+                break;
             }
             self.armed -= 1;
+            any = true;
         }
+        any
     }
 }
 
