@@ -61,6 +61,9 @@ pub trait Queue: Send {
     /// Sends a message of `header` and the bytes behind it to the queue pair of this number. What is given may be changed at once.
     fn send(&mut self, path: Handle, number: u32, header: &[u8], from: &[IoSlice<'_>]) -> Result<Posted>;
 
+    /// How many messages have come, modulo 2^32.
+    fn arrivals(&mut self) -> u32;
+
     /// The length of the oldest message, until it is [taken](Queue::take).
     fn next_len(&mut self) -> Option<usize>;
 

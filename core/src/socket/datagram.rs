@@ -427,7 +427,7 @@ impl Datagram {
             self.arm(&incoming);
         }
         let there = if how == See::Announced { self.look_anew(&mut incoming) } else { self.look(&mut incoming) };
-        let far = self.queues()?.map_or(0, |remote| remote.arrivals());
+        let far = self.queues()?.map_or(0, |mut remote| remote.arrivals());
         let arrivals = incoming.inbox.as_ref().map_or(0, Inbox::arrivals).wrapping_add(far);
         Ok(Seen { readiness: Readiness::Events(Datagram::events_of(there)), arrivals, blocked: 0, over: false })
     }

@@ -74,6 +74,7 @@ pub(super) fn a_message_arrives_as_it_was_sent(harness: &mut dyn DatagramHarness
     }
     // It stays until it is taken, and may be read in parts.
     assert_eq!((other.next_len(), other.next_len()), (Some(14), Some(14)));
+    assert_eq!((other.arrivals(), one.arrivals()), (1, 0));
     let mut part = [0; 4];
     other.read(10, &mut part).unwrap();
     assert_eq!(&part, b"ytes");
@@ -84,6 +85,7 @@ pub(super) fn a_message_arrives_as_it_was_sent(harness: &mut dyn DatagramHarness
     other.take();
     assert_eq!(send(&mut *one, path, other.number(), b"", &[b"next"]), Posted::Done);
     assert_eq!(receive(harness, &mut *other), b"next");
+    assert_eq!(other.arrivals(), 2);
 }
 
 pub(super) fn queues_have_numbers_of_their_own(harness: &mut dyn DatagramHarness) {

@@ -35,6 +35,7 @@ struct World {
     searches: Vec<(u32, u64, IpAddr)>,
     ended: BTreeMap<u32, Vec<(u64, Option<IpAddr>)>>,
     addresses: BTreeSet<IpAddr>,
+    arrivals: BTreeMap<u32, u32>,
     dropped: u64,
 }
 
@@ -126,16 +127,24 @@ impl Queue for SimQueue {
             return Ok(Posted::TooLong);
         }
         let mut world = self.network.world();
+        let world = &mut *world;
         let on_their_way = world.on_their_way.entry(self.number).or_default();
         if *on_their_way >= SENDS {
             return Ok(Posted::Full);
         }
         *on_their_way += 1;
         match world.queues.get_mut(&number) {
-            Some(queue) if queue.len() < RECEIVES => queue.push_back(message),
+            Some(queue) if queue.len() < RECEIVES => {
+                queue.push_back(message);
+                *world.arrivals.entry(number).or_default() += 1;
+            }
             _ => world.dropped += 1,
         }
         Ok(Posted::Done)
+    }
+
+    fn arrivals(&mut self) -> u32 {
+        self.network.world().arrivals.get(&self.number).copied().unwrap_or(0)
     }
 
     fn next_len(&mut self) -> Option<usize> {

@@ -90,7 +90,6 @@ pub(super) struct Remote {
     /// So many of the kernel's queue come first, if there are any.
     kernels: u32,
     taken: u32,
-    arrivals: u32,
     peeked: bool,
     /// The kernel alone has the socket from then on.
     until: Option<Nanos>,
@@ -111,7 +110,6 @@ impl Default for Remote {
             heard: HashSet::new(),
             kernels: 0,
             taken: 0,
-            arrivals: 0,
             peeked: false,
             until: None,
             origins: HashMap::new(),
@@ -248,7 +246,6 @@ impl Remote {
                     self.queues.get_mut(at)?.take();
                     continue;
                 };
-                self.arrivals = self.arrivals.wrapping_add(1);
                 self.note_sender(source);
                 self.front = Some(Front { at, source, begins, len: len.saturating_sub(begins) });
                 return self.front;
@@ -351,8 +348,8 @@ impl Remote {
     }
 
     /// Messages that have come for the program, modulo 2^32.
-    pub(super) fn arrivals(&self) -> u32 {
-        self.arrivals
+    pub(super) fn arrivals(&mut self) -> u32 {
+        self.queues.iter_mut().fold(0, |sum, queue| sum.wrapping_add(queue.arrivals()))
     }
 
     /// Wants an announcement of the next message. A look must follow.

@@ -76,6 +76,7 @@ pub(super) struct VerbsQueue {
     left: u64,
     /// Slots of messages that have come, and their length.
     come: VecDeque<(u32, usize)>,
+    arrivals: u32,
     /// Requests for an event since the channel was last seen empty.
     armed: u32,
     /// The device takes no more.
@@ -160,6 +161,7 @@ impl VerbsQueue {
             sent: 0,
             left: 0,
             come: VecDeque::with_capacity(sizes.receives as usize),
+            arrivals: 0,
             armed: 0,
             is_broken: false,
             id,
@@ -230,7 +232,10 @@ impl VerbsQueue {
         let slot = u32::try_from(done.wr_id & !IS_RECEIVE).unwrap_or(0);
         let len = (done.byte_len as usize).checked_sub(ROUTING).filter(|len| *len <= MAX_MESSAGE);
         match len.filter(|_| is_good) {
-            Some(len) => self.come.push_back((slot, len)),
+            Some(len) => {
+                self.arrivals = self.arrivals.wrapping_add(1);
+                self.come.push_back((slot, len));
+            }
             None if done.status == ibv_wc_status::IBV_WC_WR_FLUSH_ERR => self.is_broken = true,
             None => self.repost(slot),
         }
@@ -322,6 +327,11 @@ impl Queue for VerbsQueue {
             address.last = message;
         }
         Ok(Posted::Done)
+    }
+
+    fn arrivals(&mut self) -> u32 {
+        self.poll();
+        self.arrivals
     }
 
     fn next_len(&mut self) -> Option<usize> {
