@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Counters, Outcome, Rdma, Statistics, Topology, Vm, VmSession, artefact, repository};
+use support::{Counters, Outcome, Rdma, Statistics, Topology, Vm, VmSession, artefact, build_c_program, difference, repository};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Round trips of the programs in Python. Of each seven three are short enough for a message.
@@ -87,6 +87,27 @@ fn within_one_host() {
     let udpong = statistics(&outcome, "udpong", "client");
     assert!(udpong.get("datagrams_sent_verbs") >= PONGS / 2 && udpong.get("datagrams_received_verbs") >= PONGS / 2, "{udpong:?}");
     on_the_device(&outcome, "udpong", PONGS);
+}
+
+/// Those of `datagrams.rs` that neither leave their sockets to the kernel nor restart a server, which is noticed after 10 s.
+#[test]
+fn programs_behave_as_on_the_kernel() {
+    let programs = [("datagram_calls", 3000), ("datagram_wait", 400)];
+    let mut session = session(Vm::new().limit(4 * LIMIT));
+    for (program, _) in programs {
+        let command = format!("{} $HOST_A", build_c_program(program).display());
+        session = session.step_within(&format!("{program}.plain"), LIMIT, &command);
+        let ours = format!("ours {program} {command} || exit 1; show {program}");
+        session = session.step_within(&format!("{program}.ours"), LIMIT, &ours);
+    }
+    let outcome = session.run();
+    for (program, least) in programs {
+        let step = format!("{program}.ours");
+        let (text, _) = outcome.step(&step).ok().split_once("@@counters").unwrap();
+        assert_eq!(difference(outcome.step(&format!("{program}.plain")).ok(), text), None, "{program}");
+        let sent = statistics(&outcome, &step, program).get("datagrams_sent_verbs");
+        assert!(sent >= least, "{program}: {sent} of {least}");
+    }
 }
 
 /// Without `RSOCKET_FABRIC`.
