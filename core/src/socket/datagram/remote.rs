@@ -363,7 +363,8 @@ impl Remote {
 
     /// Takes announcements off. Whether there were any.
     pub(super) fn clear_events(&mut self) -> bool {
-        self.queues.iter_mut().fold(false, |any, queue| queue.clear_events() || any)
+        // All of them, whatever the first one says.
+        self.queues.iter_mut().filter_map(|queue| queue.clear_events().then_some(())).count() > 0
     }
 }
 
