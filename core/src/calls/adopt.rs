@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use super::{
-    option,
+    deferred, option,
     socket::{placeholder, start_listener},
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     error::{Errno, Result},
     fd::{self, Held},
     log, log_debug,
-    socket::{Origin, Role, Socket, address, listener::Listener, options::Options},
+    socket::{Origin, Role, Socket, listener::Listener, options::Options},
     stats::{self, Counter},
     sys::{
         descriptor, listeners, owner,
@@ -163,8 +163,8 @@ fn taken_over(fd: RawFd) -> Option<(Socket, bool)> {
 /// Whether a listener may have accepted the connection. To look for the other end of one that was made by connect would come to its server's
 /// listener, as a connection of its own.
 fn may_be_accepted(fd: RawFd) -> bool {
-    let names = descriptor::borrow(fd).and_then(|fd| Some((address::local(fd)?, address::peer(fd)?)));
-    names.is_some_and(|(local, peer)| listeners::is_listened(address::for_fabric(local), address::for_fabric(peer)) != Some(false))
+    let names = descriptor::borrow(fd).and_then(deferred::names);
+    names.is_some_and(|(local, peer)| listeners::is_listened(local, peer) != Some(false))
 }
 
 /// What can have been set on a socket and matters to a connection or is shown by accepted sockets.

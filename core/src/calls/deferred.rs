@@ -29,7 +29,8 @@ pub(super) fn is_wanted(socket: &Socket) -> bool {
     socket.origin == Origin::Preload && config::deferral().is_on()
 }
 
-fn names(kernel: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)> {
+/// Own and the peer's address, as fabrics know them.
+pub(super) fn names(kernel: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)> {
     Some((address::for_fabric(address::local(kernel)?), address::for_fabric(address::peer(kernel)?)))
 }
 

@@ -155,10 +155,11 @@ fn set_rdma(held: &Held, name: i32, value: &[u8]) -> Result<()> {
     let in_time = matches!((held.socket.role(), name), (Role::Fresh, _) | (Role::Listener, RDMA_IOMAPSIZE));
     if name == RDMA_ROUTE {
         let path = Path::choose(value)?;
-        if in_time {
-            held.socket.options.set_path(path);
+        if !in_time {
+            return Err(Errno::INVAL);
         }
-        return if in_time { Ok(()) } else { Err(Errno::INVAL) };
+        held.socket.options.set_path(path);
+        return Ok(());
     }
     let wanted = integer(value).and_then(|value| u32::try_from(value).ok()).ok_or(Errno::INVAL)?;
     let change: fn(&mut Sizes, u32) = match name {

@@ -14,8 +14,11 @@ use std::{
 
 use libc::{sockaddr, sockaddr_storage, socklen_t};
 
-use super::{boundary::address::Out, descriptor, io, option, poll, socket};
-use crate::socket::address;
+use super::{
+    boundary::{self, address::Out},
+    descriptor, io, option, poll, serve, socket,
+};
+use crate::{socket::address, sys::kernel::call};
 
 /// A number that is closed by rclose.
 #[derive(Debug)]
@@ -117,15 +120,13 @@ pub fn listen(fd: BorrowedFd<'_>, backlog: c_int) -> Result<()> {
     done(unsafe { socket::rlisten(fd.as_raw_fd(), backlog) }).map(drop)
 }
 
-/// See `raccept`. The new descriptor is close-on-exec.
+/// See `raccept`. The new descriptor is close-on-exec from the beginning.
 pub fn accept(fd: BorrowedFd<'_>) -> Result<(Descriptor, SocketAddr)> {
     let mut name = Name::empty();
     let (place, length) = (name.place(), from_mut(&mut name.length));
-    // SAFETY: there is as much room as the length says.
-    let accepted = done(unsafe { socket::raccept(fd.as_raw_fd(), place, length) }).map(Descriptor)?;
-    // SAFETY: no pointers.
-    done(unsafe { descriptor::rfcntl(accepted.0, libc::F_SETFD, libc::FD_CLOEXEC.into()) })?;
-    Ok((accepted, name.address()?))
+    let (fd, flags) = (fd.as_raw_fd(), libc::SOCK_CLOEXEC);
+    let accepted: c_int = serve!(boundary::socket::accept(fd, place, length, flags), call!(libc::SYS_accept4, fd, place, length, flags));
+    Ok((done(accepted).map(Descriptor)?, name.address()?))
 }
 
 /// See `rshutdown`.

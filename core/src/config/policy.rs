@@ -81,9 +81,7 @@ impl PreloadConfig {
         };
         !self.restricts || self.lines.iter().any(|line| line.matches(program, domain, socktype, protocol))
     }
-}
 
-impl PreloadConfig {
     /// Whether a line asks by name for the datagrams of this program: a wildcard is no such wish, as what comes first to a plain peer may be
     /// none of its protocol.
     pub fn asks_for_datagrams(&self, program: &str, domain: i32) -> bool {

@@ -23,12 +23,11 @@ impl<const WORDS: usize> Class<WORDS> {
         Class { begin, block, used: [const { AtomicU64::new(0) }; WORDS] }
     }
 
-    const fn end(&self) -> usize {
-        self.begin + WORDS * 64 * self.block
-    }
-
-    /// The offset of a block that was free.
-    fn take(&self) -> Option<usize> {
+    /// The offset of a block that was free, and has so many bytes.
+    fn take(&self, wanted: usize) -> Option<usize> {
+        if wanted > self.block {
+            return None;
+        }
         self.used.iter().enumerate().find_map(|(index, word)| {
             let first_free = |bits: u64| bits.trailing_ones();
             let with = |bits: u64| 1_u64.checked_shl(first_free(bits)).map(|bit| bits | bit);
@@ -45,10 +44,14 @@ impl<const WORDS: usize> Class<WORDS> {
     }
 }
 
+/// 1024 blocks of 256 bytes, 64 of 4 KiB, 64 of 16 KiB.
+const MIDDLE_AT: usize = 16 * 64 * 256;
+const LARGE_AT: usize = MIDDLE_AT + 64 * 4096;
+const BYTES: usize = LARGE_AT + 64 * 16384;
+
 static SMALL: Class<16> = Class::new(0, 256);
-static MIDDLE: Class<1> = Class::new(SMALL.end(), 4096);
-static LARGE: Class<1> = Class::new(MIDDLE.end(), 16384);
-const BYTES: usize = Class::<1>::new(Class::<1>::new(Class::<16>::new(0, 256).end(), 4096).end(), 16384).end();
+static MIDDLE: Class<1> = Class::new(MIDDLE_AT, 4096);
+static LARGE: Class<1> = Class::new(LARGE_AT, 16384);
 
 /// Pages that are never touched cost no memory.
 #[repr(C, align(4096))]
@@ -87,10 +90,10 @@ pub(super) fn owns(memory: *mut u8) -> bool {
 pub(super) fn take(layout: Layout) -> *mut u8 {
     // A block begins at a multiple of its size, or of a page.
     let wanted = layout.size().max(layout.align());
-    let classes: [(usize, &dyn Fn() -> Option<usize>); 3] =
-        [(SMALL.block, &|| SMALL.take()), (MIDDLE.block, &|| MIDDLE.take()), (LARGE.block, &|| LARGE.take())];
-    let fits = layout.align() <= align_of::<Area>();
-    let taken = classes.iter().filter(|(block, _)| fits && *block >= wanted).find_map(|(_, take)| take());
+    if layout.align() > align_of::<Area>() {
+        return ptr::null_mut();
+    }
+    let taken = SMALL.take(wanted).or_else(|| MIDDLE.take(wanted)).or_else(|| LARGE.take(wanted));
     let Some(offset) = taken else { return ptr::null_mut() };
     IN_USE.fetch_add(1, Ordering::Relaxed);
     area().wrapping_add(offset)
@@ -101,8 +104,8 @@ pub(super) fn take(layout: Layout) -> *mut u8 {
 pub(super) fn give_back(memory: *mut u8) {
     let Some(offset) = offset(memory) else { return };
     match offset {
-        offset if offset < SMALL.end() => SMALL.give_back(offset),
-        offset if offset < MIDDLE.end() => MIDDLE.give_back(offset),
+        offset if offset < MIDDLE_AT => SMALL.give_back(offset),
+        offset if offset < LARGE_AT => MIDDLE.give_back(offset),
         offset => LARGE.give_back(offset),
     }
     IN_USE.fetch_sub(1, Ordering::Relaxed);

@@ -6,7 +6,7 @@
 //! elsewhere.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     env,
     net::{IpAddr, SocketAddr},
 };
@@ -157,7 +157,7 @@ struct Model {
     /// Which path each handle was made for.
     paths: HashMap<u64, Resolve>,
     /// Who has claimed which queue pair, by what has come from its own address.
-    claims: HashMap<(SocketAddr, u32), ()>,
+    claims: HashSet<(SocketAddr, u32)>,
     resolving: Vec<Resolve>,
     now: u64,
 }
@@ -173,11 +173,11 @@ impl Model {
         if let Some(header) = header
             && header.address.to_canonical() == source.ip().to_canonical()
         {
-            self.claims.insert((source, header.queue_pair), ());
+            self.claims.insert((source, header.queue_pair));
         }
         if let Some(resolve) = arrival.resolve {
             assert_eq!(resolve.destination, source, "somebody else's path");
-            assert!(self.claims.contains_key(&(source, resolve.queue_pair)), "{resolve:?} of nobody");
+            assert!(self.claims.contains(&(source, resolve.queue_pair)), "{resolve:?} of nobody");
             self.resolving.push(resolve);
         }
         assert!(self.table.len() <= CAPACITY);
@@ -206,7 +206,7 @@ impl Model {
 fn headers_of_the_udp_socket() {
     let (corpus, mut random, sources) = (corpus("udp"), Random::new(seed()), sources());
     let mut model =
-        Model { table: Destinations::new(CAPACITY), paths: HashMap::new(), claims: HashMap::new(), resolving: Vec::new(), now: 0 };
+        Model { table: Destinations::new(CAPACITY), paths: HashMap::new(), claims: HashSet::new(), resolving: Vec::new(), now: 0 };
     let mut by_queue_pair = 0;
     for _ in 0..count() {
         let peer = sources[(random.number() % sources.len() as u64) as usize];

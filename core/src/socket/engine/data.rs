@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use super::Engine;
-use crate::error::Result;
+use crate::{error::Result, work::WorkRequest};
 
 impl Engine {
     /// Copies queued bytes into the slices behind their first `filled` bytes; `take` frees them. Gives how many.
@@ -84,7 +84,14 @@ impl Engine {
     #[inline(always)]
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
         let at = self.connection.write_at() as usize;
-        match self.connection.commit_and_poll(bytes.len() as u32) {
+        let work = self.connection.commit_and_poll(bytes.len() as u32);
+        self.post_or_keep(work, at, bytes)
+    }
+
+    /// Posts the request for these bytes or, where others come first, keeps them at their place in the send area.
+    #[inline(always)]
+    pub(super) fn post_or_keep(&mut self, work: Option<WorkRequest>, at: usize, bytes: &[u8]) -> Result<()> {
+        match work {
             Some(work) => {
                 if let Err(errno) = self.endpoint.post_bytes(&work, bytes) {
                     self.post_failed(errno);

@@ -196,18 +196,8 @@ impl Engine {
             self.connection.place(bytes.len() as u32, to);
             return Ok(());
         }
-        match self.connection.place_and_poll(bytes.len() as u32, to) {
-            Some(work) => {
-                if let Err(errno) = self.endpoint.post_bytes(&work, bytes) {
-                    self.post_failed(errno);
-                }
-            }
-            None => {
-                self.endpoint.send_area().write(at, bytes)?;
-                self.transmit();
-            }
-        }
-        Ok(())
+        let work = self.connection.place_and_poll(bytes.len() as u32, to);
+        self.post_or_keep(work, at, bytes)
     }
 
     /// Where the device finds registered memory itself, if it does.
