@@ -171,7 +171,7 @@ fn tools(server: &str, client: &str, preloaded: [bool; 2]) -> [Ended; 2] {
         if preload { program.preloaded().env(ASKED.0, ASKED.1) } else { program }
     };
     let serving = program("server", server, preloaded[0]).start();
-    if server.starts_with("iperf3") {
+    if server.starts_with("iperf3") || server.starts_with("dnsmasq") {
         serving.wait_until_listening(port);
     } else {
         serving.wait_until("its address", |running| running.output().contains("[ 0] IP"));
@@ -205,6 +205,19 @@ fn sockperf_with_datagrams() {
         assert!(client.ok().contains("Summary: Latency"), "{}", client.report());
         assert_eq!(of(&client, "datagrams_sent_shm") > 100, shm, "{}", client.report());
         assert_eq!(of(&server, "datagrams_received_shm") > 100, shm, "{}", server.report());
+    }
+}
+
+/// A name server, which has its sockets left to the kernel (IP_PKTINFO), and a client, which uses a connected one.
+#[test]
+fn dig_asks_dnsmasq() {
+    let server = "dnsmasq --no-daemon --conf-file=/dev/null --pid-file= --user=root --no-resolv --no-hosts --bind-interfaces \
+                  --listen-address=127.0.0.1 --port=PORT --address=/test.example/192.0.2.7";
+    for preloaded in [[true, false], [false, true], [true, true]] {
+        let [server, client] = tools(server, "dig @127.0.0.1 -p PORT +short +tries=3 +time=5 test.example", preloaded);
+        assert_eq!(client.ok().trim(), "192.0.2.7", "{}", client.report());
+        let [asked, answered] = [&client, &server].map(|ended| of(ended, "datagrams_sent_kernel"));
+        assert_eq!([answered > 0, asked > 0], preloaded, "{} {}", server.report(), client.report());
     }
 }
 

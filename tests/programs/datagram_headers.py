@@ -1,7 +1,7 @@
 """The bytes of the wire protocol that come by the kernel's socket: a program gets what is behind a header, and nothing of control messages.
 
 Runs preloaded; the peer is a plain program, which sends what it is told to. Prints "all right" at the end."""
-import array, errno, fcntl, os, select, socket, struct, subprocess, sys, termios, threading
+import array, errno, fcntl, os, select, socket, struct, subprocess, sys, termios, threading, time
 
 PEER = r"""
 import socket, struct, sys
@@ -13,9 +13,19 @@ def header(operation, tag=0x55555555, length=16):
 print(s.getsockname()[1], flush=True)
 for line in sys.stdin:
     word, _, text = line.rstrip("\n").partition(" ")
-    s.sendto({"data": header(0), "control": header(7), "plain": b"", "strange": header(0, length=17), "other": header(3)}[word] + text.encode(), to)
+    if word == "close":
+        name = s.getsockname()
+        s.close()
+    elif word == "open":
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.bind(name)
+    else:
+        s.sendto({"data": header(0), "control": header(7), "plain": b"", "strange": header(0, length=17), "other": header(3)}[word] + text.encode(), to)
     print("sent", flush=True)
 """
+
+
+SO_TIMESTAMP = 29
 
 
 class Peer:
@@ -132,13 +142,145 @@ def asleep(sock, peer):
         found.clear()
 
 
+def times(control):
+    return [kind for _, kind, _ in control]
+
+
+def left_to_the_kernel(sock, peer):
+    """By an option: what the kernel adds comes with what the library takes away."""
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMP, 1)
+    for word in ["data", "plain"]:
+        peer.send("control", f"{word} timed", "control")
+        data, control, flags, source = sock.recvmsg(100, 200)
+        assert (data, times(control), flags, source) == (b"timed", [SO_TIMESTAMP], 0, peer.address), (data, control, flags)
+    peer.send("data cut, and its time, too")
+    data, control, flags, _ = sock.recvmsg(3, 5)
+    assert (data, flags) == (b"cut", socket.MSG_TRUNC | socket.MSG_CTRUNC), (data, flags)
+    peer.send("control", "data pending")
+    assert pending(sock) == 7 and sock.recv(100, socket.MSG_PEEK) == b"pending" and sock.recv(3) == b"pen"
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMP, 0)
+    by_call(sock, peer)
+    controls(sock, peer)
+    by_epoll(sock, peer)
+    asleep(sock, peer)
+    sock.settimeout(0.05)
+    peer.send("control")
+    try:
+        sock.recv(100)
+        raise AssertionError("a control message was received")
+    except TimeoutError:
+        sock.settimeout(None)
+
+
+def forked(sock, peer):
+    """Parent and child both have the socket."""
+    copy = os.dup(sock.fileno())
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            for number in [sock.fileno(), copy]:
+                mine = socket.socket(fileno=number)
+                peer.send("control", "data the child's")
+                assert polled(mine, 20000) == [select.POLLIN] and pending(mine) == 11
+                assert mine.recvfrom(100) == (b"the child's", peer.address)
+                controls(mine, peer)
+                by_epoll(mine, peer)
+                mine.detach()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(copy)
+    by_call(sock, peer)
+    controls(sock, peer)
+
+
+EXECUTED = r"""
+import socket, sys
+mine = socket.socket(fileno=int(sys.argv[1]))
+assert mine.recv(100) == b"for another program" and mine.recv(100) == b"plain"
+"""
+
+
+def executed(sock, peer):
+    peer.send("data for another program", "control", "plain plain")
+    subprocess.run([sys.executable, "-c", EXECUTED, str(sock.fileno())], pass_fds=[sock.fileno()], check=True, timeout=60)
+
+
+def errors(peer):
+    """An error that waits in the socket is the program's, whatever the library has looked at."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    own = Peer(sock.getsockname()[1])
+    sock.connect(own.address)
+
+    def refused():
+        own.send("close")
+        sock.send(b"to nobody")
+        own.send("open", "control", "data somebody again")
+
+    refused()
+    assert polled(sock, 20000) == [select.POLLIN | select.POLLERR]
+    assert polled(sock, 20000) == [select.POLLIN | select.POLLERR], "it stays"
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+    assert polled(sock, 20000) == [select.POLLIN] and sock.recv(100) == b"somebody again"
+    for call in [lambda: sock.send(b"x"), lambda: sock.recv(100), lambda: sock.recv(100, socket.MSG_PEEK)]:
+        refused()
+        assert pending(sock) == 14
+        try:
+            call()
+            raise AssertionError("the error is lost")
+        except ConnectionRefusedError:
+            assert sock.recv(100) == b"somebody again" and nothing(sock) is None
+    epoll = select.epoll()
+    epoll.register(sock, select.EPOLLIN | select.EPOLLET)
+    refused()
+    found = 0
+    while not (found & select.EPOLLERR and found & select.EPOLLIN):
+        events = epoll.poll(20)
+        assert events
+        found |= events[0][1]
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED and sock.recv(100) == b"somebody again"
+    own.process.stdin.close()
+    assert own.process.wait() == 0
+
+
+def readers(sock, peer):
+    """Control messages that one thread takes off cost another one nothing."""
+    count, got, over = 600, [], threading.Event()
+
+    def read():
+        while not over.is_set():
+            polled(sock, 10)
+            try:
+                got.append(sock.recv(100, socket.MSG_DONTWAIT))
+            except BlockingIOError:
+                pass
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(count):
+        peer.send("control", f"data {number}")
+    for _ in range(2000):
+        if len(got) >= count:
+            break
+        time.sleep(0.01)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(got, key=int) == [str(number).encode() for number in range(count)], len(got)
+
+
 def main():
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
     peer = Peer(sock.getsockname()[1])
-    for part in [by_call, controls, by_epoll, asleep]:
+    for part in [by_call, controls, by_epoll, asleep, readers, left_to_the_kernel, forked, executed]:
         part(sock, peer)
         print(part.__name__, "right")
+    errors(peer)
     peer.process.stdin.close()
     assert peer.process.wait() == 0
     print("all right")

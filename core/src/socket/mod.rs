@@ -147,6 +147,14 @@ impl Socket {
         socket
     }
 
+    /// One that other processes may have, too.
+    pub fn shared_datagrams(domain: i32) -> Self {
+        let socket = Socket::new(domain, Origin::Preload, Options::default());
+        let _ = socket.datagram.set(Arc::new(Datagram::shared(domain)));
+        socket.set_role(Role::Datagram);
+        socket
+    }
+
     /// What it has become.
     #[inline]
     pub fn role(&self) -> Role {

@@ -12,7 +12,7 @@ use std::{
 
 use rustix::{
     fd::BorrowedFd,
-    net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, sockopt},
+    net::{SendAncillaryBuffer, SendFlags, SocketAddrAny, sockopt},
 };
 use smallvec::SmallVec;
 
@@ -25,14 +25,16 @@ use crate::{
     error::{Errno, Result},
     fabric::{datagram::Queue, shm::datagram::Inbox},
     log_debug,
-    socket::{address, runtime, wait::Interest},
+    socket::{address, connect, runtime, wait::Interest},
     stats::{self, Counter},
     sys::{
         allocator,
         clock::{self, Nanos},
         descriptor,
         lock::Guard,
+        message,
         ppoll::{PollFd, ppoll},
+        sockopt as option,
     },
     wire::{Operation, UdpHeader},
 };
@@ -58,7 +60,8 @@ fn origin(kernel: BorrowedFd<'_>, destination: SocketAddr) -> Option<SocketAddr>
     }
     let from = if local.ip().is_unspecified() { source(destination)? } else { local.ip() };
     // Somebody of this host would have been found in shared memory.
-    let is_near = config::get().fabrics.shm() && (from == ip || outbox::source(destination, None).is_some());
+    let shm = config::get().fabrics.shm() && !config::get().fabrics.verbs_first();
+    let is_near = shm && (from == ip || outbox::source(destination, None).is_some());
     (!is_near && from.is_ipv4() == ip.is_ipv4()).then(|| SocketAddr::new(from, local.port()))
 }
 
@@ -74,8 +77,79 @@ fn source(destination: SocketAddr) -> Option<IpAddr> {
 
 impl Datagram {
     /// Whether the protocol of the wire is spoken: peers may ask, and are asked.
-    fn speaks(&self) -> bool {
+    pub fn speaks(&self) -> bool {
         config::get().fabrics.verbs()
+    }
+
+    /// Queue pairs come before shared memory, and the destination is one that they reach from here.
+    pub(super) fn is_for_verbs(&self, fd: RawFd, to: Option<SocketAddr>) -> Result<bool> {
+        if !config::get().fabrics.verbs_first() {
+            return Ok(false);
+        }
+        let Some(to) = to.or(self.outbox.lock()?.peer()) else { return Ok(false) };
+        Ok(self.own(fd, address::destination(to), true, clock::now())?.is_some())
+    }
+
+    /// The kernel has said this of the socket, to the library: it is the program's.
+    fn keep(&self, errno: Errno) -> Result<()> {
+        self.note(errno)?;
+        let _ = self.error.compare_exchange(0, errno.raw_os_error(), Ordering::Relaxed, Ordering::Relaxed);
+        self.sleepers.wake(Interest::all());
+        Ok(())
+    }
+
+    /// The kernel says this of the socket.
+    fn note(&self, errno: Errno) -> Result<()> {
+        if errno == Errno::CONNREFUSED
+            && let Some(mut remote) = self.queues()?
+            && let Some(peer) = remote.refused()
+        {
+            connect::forget_asked(peer);
+        }
+        Ok(())
+    }
+
+    /// The error that was kept, as that of the next call.
+    pub(super) fn report_error(&self) -> Result<()> {
+        if self.error.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        match self.error.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            error => Err(Errno::from_raw_os_error(error)),
+        }
+    }
+
+    /// SO_ERROR: the pending error, once.
+    pub fn take_error(&self, fd: RawFd) -> Result<i32> {
+        if let Err(errno) = self.report_error() {
+            return Ok(errno.raw_os_error());
+        }
+        let mut value = [0; 4];
+        option::get(fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut value)?;
+        let error = i32::from_ne_bytes(value);
+        if error != 0 {
+            self.note(Errno::from_raw_os_error(error))?;
+        }
+        Ok(error)
+    }
+
+    /// The socket is about to be closed: those are told who would go on to send to its queues.
+    pub fn bid_farewell(&self, fd: RawFd) {
+        let Ok(Some(mut remote)) = self.queues() else { return };
+        let all = remote.farewells(clock::now());
+        drop(remote);
+        for (peer, header) in all {
+            let _ = send_kernel(fd, Some(&header), &[], Some(address::as_domain(peer, self.domain)));
+        }
+    }
+
+    /// Who only sends hears the answers here.
+    pub(super) fn look_for_answers(&self, fd: RawFd) -> Result<()> {
+        if self.queues()?.is_some_and(|mut remote| remote.is_look_due(clock::now())) {
+            let _ = self.next_header(&self.kernel.lock()?, fd);
+        }
+        Ok(())
     }
 
     /// What there is of queues; `None`: nothing.
@@ -151,18 +225,33 @@ impl Datagram {
         let Some(named) = to.or(self.outbox.lock()?.peer()) else { return Ok(Sending::Kernel) };
         let (destination, now) = (address::destination(named), clock::now());
         let Some(own) = self.own(fd, destination, true, now)? else { return Ok(Sending::Kernel) };
-        let sent = self.remote.lock()?.send(own, destination, from, len, now);
+        let mut remote = self.remote.lock()?;
+        let (is_new, connected) = (remote.is_new(destination), remote.is_connected());
+        let sent = if is_new && connect::is_asked(destination) { Sent::Plain } else { remote.send(own, destination, from, len, now) };
+        drop(remote);
+        if is_new && matches!(sent, Sent::Asking(_)) {
+            connect::remember_asked(destination);
+        }
         match sent {
             Sent::Queue => stats::add(Counter::DatagramsSentVerbs, 1),
             Sent::Dropped => stats::add(Counter::DatagramsDropped, 1),
+            // What comes back of it is to be known.
+            Sent::Plain if connected && to.is_none() => return self.send_by_kernel(fd, None, from, len, to),
             Sent::Plain => return Ok(Sending::Kernel),
-            Sent::Asking(header) => return self.ask(fd, &header, from, len, to),
+            Sent::Asking(header) => return self.send_by_kernel(fd, Some(&header), from, len, to),
         }
         Ok(Sending::Done(len))
     }
 
-    /// Sends a datagram behind a header.
-    fn ask(&self, fd: RawFd, header: &UdpHeader, from: &[IoSlice<'_>], len: usize, to: Option<SocketAddr>) -> Result<Sending> {
+    /// Sends a datagram, perhaps behind a header.
+    fn send_by_kernel(
+        &self,
+        fd: RawFd,
+        header: Option<&UdpHeader>,
+        from: &[IoSlice<'_>],
+        len: usize,
+        to: Option<SocketAddr>,
+    ) -> Result<Sending> {
         if from.len() >= MOST_PIECES {
             return Ok(Sending::Kernel);
         }
@@ -173,7 +262,10 @@ impl Datagram {
             }
             // The kernel may wait for room; and without the header it may fit.
             Err(Errno::AGAIN | Errno::MSGSIZE | Errno::INTR) => Ok(Sending::Kernel),
-            Err(errno) => Err(errno),
+            Err(errno) => {
+                self.note(errno)?;
+                Err(errno)
+            }
         }
     }
 
@@ -181,12 +273,22 @@ impl Datagram {
     /// is an answer: there is a queue, or no use for it. Nothing is made then, as an epoll set may be locked.)
     fn hear(&self, fd: RawFd, source: SocketAddr, bytes: &[u8]) -> Result<Option<usize>> {
         let (peer, now) = (address::for_fabric(source), clock::now());
+        connect::forget_asked(peer);
         let asks = UdpHeader::parse(bytes).is_some_and(|header| header.operation == Operation::Data);
         let own = self.own(fd, peer, asks, now)?.map(|own| own.ip());
-        let Come { deliver_from, answer } = self.remote.lock()?.datagram(own, peer, bytes, now);
-        if let Some(answer) = answer.filter(|_| !self.is_leaving())
-            && let Err(errno) = send_kernel(fd, &answer, &[], Some(source))
+        let mut remote = self.remote.lock()?;
+        let (Come { deliver_from, answer }, connected) = (remote.datagram(own, peer, bytes, now), remote.is_connected());
+        drop(remote);
+        let Some(answer) = answer.filter(|_| !self.is_leaving()) else { return Ok(deliver_from) };
+        let mut sent = send_kernel(fd, Some(&answer), &[], Some(source));
+        if let Err(errno) = sent
+            && connected
+            && is_pending(errno)
         {
+            self.keep(errno)?;
+            sent = send_kernel(fd, Some(&answer), &[], Some(source));
+        }
+        if let Err(errno) = sent {
             log_debug!("no answer to {source}: {errno}");
         }
         Ok(deliver_from)
@@ -206,7 +308,7 @@ impl Datagram {
         }
         let whole = flags & libc::MSG_TRUNC != 0;
         let source = Some(address::as_domain(source, self.domain));
-        Ok(Some(Received { len: if whole { len } else { copied }, source, truncated: copied < len }))
+        Ok(Some(Received { len: if whole { len } else { copied }, source, truncated: copied < len, control: 0, flags: 0 }))
     }
 
     /// Looks for messages, and takes their announcements off.
@@ -225,62 +327,87 @@ impl Datagram {
     }
 
     /// Takes a datagram of the kernel's, without waiting. A header is not the program's, nor is a control message.
-    pub(super) fn receive_kernel(&self, fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Result<Received> {
+    pub(super) fn receive_kernel(&self, fd: RawFd, into: &mut [IoSliceMut<'_>], control: &mut [u8], flags: i32) -> Result<Received> {
         if !self.speaks() || into.len() >= MOST_PIECES {
-            return super::receive_kernel(fd, into, flags);
+            return super::receive_kernel(fd, into, control, flags);
         }
+        let turn = self.kernel.lock()?;
+        let taken = self.receive_sifted(&turn, fd, into, control, flags);
+        if let Err(errno) = taken {
+            self.note(errno)?;
+        }
+        taken
+    }
+
+    fn receive_sifted(
+        &self,
+        turn: &Guard<'_, ()>,
+        fd: RawFd,
+        into: &mut [IoSliceMut<'_>],
+        control: &mut [u8],
+        flags: i32,
+    ) -> Result<Received> {
         for _ in 0..CONTROLS {
             let room = into.iter().map(|slice| slice.len()).sum();
             let before = head(into, &[0; HEADER]);
             let mut spare = [0; HEADER];
-            let (len, source) = receive_whole(fd, into, &mut spare, flags)?;
+            let whole = receive_whole(fd, into, &mut spare, control, flags)?;
             let first = head(into, &spare);
-            let header = source.and_then(|_| UdpHeader::parse(first.get(..len.min(HEADER)).unwrap_or_default()));
-            let (Some(header), Some(source)) = (header, source) else { return Ok(received(len, room, source, flags)) };
-            if flags & libc::MSG_PEEK != 0 {
-                if header.operation == Operation::Control {
-                    restore(into, &before);
-                    self.take_control(fd)?;
-                    continue;
-                }
-                shift(into, &spare, header.len());
-                return Ok(received(len.saturating_sub(header.len()), room, Some(source), flags));
-            }
-            match self.hear(fd, source, first.get(..len.min(HEADER)).unwrap_or_default())? {
-                Some(from) => {
-                    shift(into, &spare, from);
-                    return Ok(received(len.saturating_sub(from), room, Some(source), flags));
+            let first = first.get(..whole.len.min(HEADER)).unwrap_or_default();
+            let header = whole.source.and_then(|_| UdpHeader::parse(first));
+            let (Some(header), Some(source)) = (header, whole.source) else { return Ok(received(&whole, 0, room, flags)) };
+            let begins = if flags & libc::MSG_PEEK == 0 {
+                self.hear(fd, source, first)?
+            } else {
+                (header.operation == Operation::Data).then(|| header.len())
+            };
+            match begins {
+                Some(begins) => {
+                    shift(into, &spare, begins);
+                    return Ok(received(&whole, begins, room, flags));
                 }
                 None => restore(into, &before),
+            }
+            if flags & libc::MSG_PEEK != 0 {
+                self.take_control(turn, fd)?;
             }
         }
         Err(Errno::AGAIN)
     }
 
     /// Takes the control message that comes next.
-    fn take_control(&self, fd: RawFd) -> Result<()> {
+    fn take_control(&self, _: &Guard<'_, ()>, fd: RawFd) -> Result<()> {
         let mut bytes = [0; HEADER];
-        if let (len, Some(source)) = receive_whole(fd, &mut [], &mut bytes, 0)? {
-            self.hear(fd, source, bytes.get(..len.min(HEADER)).unwrap_or_default())?;
+        let whole = receive_whole(fd, &mut [], &mut bytes, &mut [], 0)?;
+        if let Some(source) = whole.source {
+            self.hear(fd, source, bytes.get(..whole.len.min(HEADER)).unwrap_or_default())?;
         }
         Ok(())
     }
 
     /// The header of the kernel's next datagram, if it has one; control messages are taken off. EAGAIN: there is none.
-    fn next_header(&self, fd: RawFd) -> Result<Option<UdpHeader>> {
+    fn next_header(&self, turn: &Guard<'_, ()>, fd: RawFd) -> Result<Option<UdpHeader>> {
         for _ in 0..CONTROLS {
-            let mut polled = [PollFd { fd, events: libc::POLLIN, revents: 0 }];
+            let mut polled = [PollFd { fd, events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
             ppoll(&mut polled, Some(Duration::ZERO), None)?;
             let [PollFd { revents: events, .. }] = polled;
-            // An error is the program's, and a look would take it.
-            if events & libc::POLLIN == 0 || events & libc::POLLERR != 0 {
-                return Err(if events & libc::POLLERR != 0 { Errno::IO } else { Errno::AGAIN });
+            // An error without anything to read stays where it is.
+            if events & libc::POLLIN == 0 {
+                return Err(Errno::AGAIN);
             }
             let mut bytes = [0; HEADER];
-            let (len, source) = receive_whole(fd, &mut [], &mut bytes, libc::MSG_PEEK)?;
-            let header = source.and_then(|_| UdpHeader::parse(bytes.get(..len.min(HEADER)).unwrap_or_default()));
+            let whole = match receive_whole(fd, &mut [], &mut bytes, &mut [], libc::MSG_PEEK) {
+                Err(errno) if is_pending(errno) => {
+                    self.keep(errno)?;
+                    continue;
+                }
+                // It was shut down, and is readable for that.
+                Err(Errno::AGAIN) if events & libc::POLLRDHUP != 0 => return Err(Errno::IO),
+                whole => whole?,
+            };
+            let header = whole.source.and_then(|_| UdpHeader::parse(bytes.get(..whole.len.min(HEADER)).unwrap_or_default()));
             match header {
-                Some(header) if header.operation == Operation::Control => self.take_control(fd)?,
+                Some(header) if header.operation == Operation::Control => self.take_control(turn, fd)?,
                 header => return Ok(header),
             }
         }
@@ -289,7 +416,18 @@ impl Datagram {
 
     /// The kernel's socket is readable: whether there is something for the program. (A blocking call would wait otherwise.)
     pub fn has_mail(&self, fd: RawFd) -> bool {
-        !self.speaks() || self.next_header(fd) != Err(Errno::AGAIN)
+        if !self.speaks() || self.for_good.load(Ordering::Acquire) {
+            return true;
+        }
+        self.kernel.lock().map_or(true, |turn| self.next_header(&turn, fd) != Err(Errno::AGAIN))
+    }
+
+    /// Waits in the kernel, as the socket and these flags have it, until it has something. A datagram of nothing from nobody: there is nothing
+    /// to wait for any more.
+    pub(super) fn await_kernel(&self, fd: RawFd, flags: i32) -> Result<Option<Received>> {
+        let message = message::receive(fd, &mut [], &mut [], flags & libc::MSG_DONTWAIT | libc::MSG_PEEK)?;
+        let over = message.source().is_empty();
+        Ok(over.then_some(Received { len: 0, source: None, truncated: false, control: 0, flags: 0 }))
     }
 
     /// FIONREAD, where the next one is the kernel's: `None` if the kernel's word is right.
@@ -297,36 +435,53 @@ impl Datagram {
         if !self.speaks() {
             return None;
         }
-        let header = self.next_header(fd).ok()??;
+        let header = self.next_header(&self.kernel.lock().ok()?, fd).ok()??;
         let bytes = descriptor::borrow(fd).and_then(|fd| rustix::io::ioctl_fionread(fd).ok())?;
         usize::try_from(bytes).ok()?.checked_sub(header.len())
     }
 }
 
-/// What a call says of a datagram of `len` bytes, for which there was `room`.
-fn received(len: usize, room: usize, source: Option<SocketAddr>, flags: i32) -> Received {
+/// Errors that others have caused wait in a connected socket until somebody calls (udp(7)).
+fn is_pending(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NONET | Errno::NOPROTOOPT | Errno::PROTO
+    )
+}
+
+/// What a call says of a datagram whose first bytes, up to `begins`, are not the program's, and for which there was `room`.
+fn received(whole: &Whole, begins: usize, room: usize, flags: i32) -> Received {
     if flags & libc::MSG_PEEK == 0 {
         stats::add(Counter::DatagramsReceivedKernel, 1);
     }
-    let whole = flags & libc::MSG_TRUNC != 0;
-    Received { len: if whole { len } else { len.min(room) }, source, truncated: len > room }
+    let len = whole.len.saturating_sub(begins);
+    let told = if flags & libc::MSG_TRUNC != 0 { len } else { len.min(room) };
+    Received { len: told, source: whole.source, truncated: len > room, control: whole.control, flags: whole.flags }
 }
 
-/// Takes a datagram of the kernel's: its length, whatever there was room for, and its sender.
-fn receive_whole(fd: RawFd, into: &mut [IoSliceMut<'_>], spare: &mut [u8; HEADER], flags: i32) -> Result<(usize, Option<SocketAddr>)> {
-    let kernel = descriptor::borrow(fd).ok_or(Errno::BADF)?;
-    let how = RecvFlags::from_bits_retain((flags & !libc::MSG_WAITFORONE).cast_unsigned()) | RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-    let mut slices: SmallVec<[rustix::io::IoSliceMut<'_>; FEW]> = into.iter_mut().map(|slice| rustix::io::IoSliceMut::new(slice)).collect();
-    slices.push(rustix::io::IoSliceMut::new(spare));
-    let received = rustix::net::recvmsg(kernel, &mut slices, &mut RecvAncillaryBuffer::default(), how)?;
-    Ok((received.bytes, received.address.and_then(address::from_kernel)))
+/// A datagram of the kernel's: its whole length, its sender, and what control data there was room for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Whole {
+    len: usize,
+    source: Option<SocketAddr>,
+    control: usize,
+    flags: i32,
 }
 
-/// Sends a header, and what follows it, without waiting.
-fn send_kernel(fd: RawFd, header: &UdpHeader, from: &[IoSlice<'_>], to: Option<SocketAddr>) -> Result<()> {
+/// Takes a datagram of the kernel's, and whatever of it there is room for.
+fn receive_whole(fd: RawFd, into: &mut [IoSliceMut<'_>], spare: &mut [u8; HEADER], control: &mut [u8], flags: i32) -> Result<Whole> {
+    let how = flags & !libc::MSG_WAITFORONE | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    let mut slices: SmallVec<[IoSliceMut<'_>; FEW]> = into.iter_mut().map(|slice| IoSliceMut::new(slice)).collect();
+    slices.push(IoSliceMut::new(spare));
+    let got = message::receive(fd, &mut slices, control, how)?;
+    Ok(Whole { len: got.len, source: address::parse(got.source()), control: got.control, flags: got.flags & libc::MSG_CTRUNC })
+}
+
+/// Sends a header, if there is one, and what follows it, without waiting.
+fn send_kernel(fd: RawFd, header: Option<&UdpHeader>, from: &[IoSlice<'_>], to: Option<SocketAddr>) -> Result<()> {
     let kernel = descriptor::borrow(fd).ok_or(Errno::BADF)?;
     let mut bytes = [0; HEADER];
-    let len = header.emit(&mut bytes);
+    let len = header.map_or(0, |header| header.emit(&mut bytes));
     let mut slices: SmallVec<[rustix::io::IoSlice<'_>; FEW]> = SmallVec::new();
     slices.push(rustix::io::IoSlice::new(bytes.get(..len).unwrap_or_default()));
     slices.extend(from.iter().map(|slice| rustix::io::IoSlice::new(slice)));
@@ -375,7 +530,7 @@ mod tests {
 
     #[test]
     fn what_a_call_says() {
-        let of = |len, room, flags| received(len, room, None, flags);
+        let of = |len, room, flags| received(&Whole { len: len + 16, ..Whole::default() }, 16, room, flags);
         assert_eq!((of(5, 5, 0).len, of(5, 5, 0).truncated), (5, false));
         assert_eq!((of(6, 5, 0).len, of(6, 5, 0).truncated), (5, true));
         assert_eq!((of(6, 5, libc::MSG_TRUNC).len, of(0, 0, 0).truncated), (6, false));

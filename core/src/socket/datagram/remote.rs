@@ -27,6 +27,8 @@ const KERNELS_TURN: u32 = 64;
 const OLDER: u32 = 256;
 /// So long peers go on to send to the queues of a socket that answers no more: then they have asked in vain, and use UDP.
 const LINGER: Nanos = SILENCE + 2 * ANSWER_TIME;
+/// So often who sends looks for what peers say, at most: the program may do nothing but send.
+const LOOK_EVERY: Nanos = 100_000;
 
 /// Which way a datagram went, or is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +97,8 @@ pub(super) struct Remote {
     until: Option<Nanos>,
     /// From where destinations are sent to, `None` where no queue goes there; and until when that is believed.
     origins: HashMap<SocketAddr, (Option<SocketAddr>, Nanos)>,
+    /// When who sends looks again for what peers say.
+    next_look: Nanos,
 }
 
 impl Default for Remote {
@@ -113,6 +117,7 @@ impl Default for Remote {
             peeked: false,
             until: None,
             origins: HashMap::new(),
+            next_look: 0,
         }
     }
 }
@@ -207,6 +212,30 @@ impl Remote {
                 }
             }
         }
+    }
+
+    /// Whether it is time to look for what peers say.
+    pub(super) fn is_look_due(&mut self, now: Nanos) -> bool {
+        let is_due = now >= self.next_look;
+        if is_due {
+            self.next_look = now.saturating_add(LOOK_EVERY);
+        }
+        is_due
+    }
+
+    /// Whether nothing is known of a destination.
+    pub(super) fn is_new(&mut self, to: SocketAddr) -> bool {
+        self.destinations.is_new(to)
+    }
+
+    /// Whether it is connected.
+    pub(super) fn is_connected(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// Nobody is there to whom the socket is connected: says who that is.
+    pub(super) fn refused(&mut self) -> Option<SocketAddr> {
+        self.peer.inspect(|peer| self.destinations.refused(*peer))
     }
 
     /// A datagram of the UDP socket that begins with `bytes` has come from `source`, which `own` address speaks to.
@@ -311,7 +340,9 @@ impl Remote {
     /// Takes the next message, or only looks at it if it `stays`. `at_once`: the kernel has not been asked yet, and may have its turn.
     pub(super) fn take(&mut self, into: &mut [IoSliceMut<'_>], stays: bool, at_once: bool, now: Nanos) -> Option<Message> {
         let front = self.look(now)?;
-        if at_once && self.is_kernels_turn(stays) {
+        // A sender that has heard nothing for a while asks, by UDP, and goes on by messages.
+        let may_be_overtaken = !self.peeked && self.destinations.may_ask(front.source, now);
+        if at_once && (self.is_kernels_turn(stays) || may_be_overtaken) {
             return None;
         }
         let queue = self.queues.get_mut(front.at)?;
@@ -331,6 +362,16 @@ impl Remote {
             self.turn = front.at + 1;
         }
         Some(Message { copied, len: front.len, source: front.source })
+    }
+
+    /// What is to be said to whom when the socket is closed: they need not wait for the answer to a question.
+    pub(super) fn farewells(&mut self, now: Nanos) -> Vec<(SocketAddr, UdpHeader)> {
+        let Remote { destinations, queues, .. } = self;
+        let all = destinations.acquaintances(now).filter_map(|peer| {
+            let address = queues.iter().map(|queue| queue.local()).find(|local| local.is_ipv4() == peer.is_ipv4())?;
+            Some((peer, UdpHeader { operation: Operation::Control, queue_pair: 0, address }))
+        });
+        all.collect()
     }
 
     /// Whether anybody has sent messages.

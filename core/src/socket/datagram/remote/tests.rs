@@ -97,7 +97,7 @@ fn plain_peers_stay_plain() {
     let (_network, mut one, _) = two();
     asked(one.send(OTHER, b"1", 0));
     assert_eq!(one.hear(OTHER, None, b"plain answer", 0), (Some(b"plain answer".to_vec()), None));
-    for now in [1, ANSWER_TIME, SILENCE * 3] {
+    for now in [1, ANSWER_TIME, SILENCE * 300] {
         assert_eq!(one.send(OTHER, b"2", now), Sent::Plain);
     }
 }
@@ -143,7 +143,54 @@ fn a_silent_one_is_asked_again() {
     one.hear(OTHER, answer, b"", SILENCE + 3);
     assert_eq!(one.send(OTHER, b"on", SILENCE + ANSWER_TIME + 4), Sent::Queue);
     asked(one.send(OTHER, b"and again", 3 * SILENCE));
-    assert_eq!(one.send(OTHER, b"gone", 3 * SILENCE + ANSWER_TIME), Sent::Plain);
+    asked(one.send(OTHER, b"once more", 3 * SILENCE + ANSWER_TIME));
+    assert_eq!(one.send(OTHER, b"gone", 3 * SILENCE + ANSWER_TIME + 1), Sent::Plain);
+}
+
+#[test]
+fn looks_take_place_now_and_then() {
+    let (_network, mut one, _) = two();
+    assert!(one.remote.is_look_due(1) && !one.remote.is_look_due(LOOK_EVERY));
+    assert!(one.remote.is_look_due(1 + LOOK_EVERY) && !one.remote.is_look_due(2 + LOOK_EVERY));
+}
+
+/// What a sender asks with was sent before the message that is there.
+#[test]
+fn a_question_may_have_been_overtaken() {
+    let (network, mut one, mut other) = two();
+    acquaint(&network, &mut one, &mut other, 0);
+    other.remote.kernel_is_empty();
+    let mut room = [0; 16];
+    let mut take = |other: &mut End, at_once, now| other.remote.take(&mut [IoSliceMut::new(&mut room)], false, at_once, now).is_some();
+    assert_eq!(one.send(OTHER, b"1", 1), Sent::Queue);
+    assert!(!take(&mut other, true, 1), "of a new sender");
+    other.remote.kernel_is_empty();
+    assert!(take(&mut other, true, SILENCE - 1));
+    network.turn();
+    assert_eq!(one.send(OTHER, b"2", 2), Sent::Queue);
+    assert!(!take(&mut other, true, SILENCE) && take(&mut other, false, SILENCE));
+}
+
+#[test]
+fn who_ends_says_so() {
+    let (network, mut one, mut other) = two();
+    acquaint(&network, &mut one, &mut other, 0);
+    assert_eq!(other.remote.farewells(SILENCE), []);
+    let [(peer, header)] = other.remote.farewells(1)[..] else { panic!("one peer") };
+    assert_eq!((peer, header.queue_pair, header.address), (ONE, 0, OTHER.ip()));
+    assert_eq!(one.hear(OTHER, Some(header), b"", 1), (None, None));
+    asked(one.send(OTHER, b"anew", 2));
+}
+
+#[test]
+fn nobody_is_believed_after_a_refusal() {
+    let (network, mut one, mut other) = two();
+    acquaint(&network, &mut one, &mut other, 0);
+    one.remote.refused();
+    assert_eq!(one.send(OTHER, b"not connected", 1), Sent::Queue);
+    one.remote.settle(Some(OTHER));
+    one.remote.refused();
+    asked(one.send(OTHER, b"2", 2));
 }
 
 #[test]
