@@ -245,14 +245,9 @@ impl<H: Copy> Destinations<H> {
         all.filter(move |(_, entry)| recent(entry.told) || recent(entry.used)).map(|(addr, _)| addr)
     }
 
-    /// The queue pair did not take a message for this destination: it is asked anew.
+    /// The queue pair did not take a message for this destination, or a question could not be sent: it is asked anew.
     pub fn failed(&mut self, destination: SocketAddr) {
-        if let Some(entry) = self.table.get(destination)
-            && let State::Known { handle, .. } = entry.state
-        {
-            self.released.push(handle);
-            entry.state = State::New;
-        }
+        self.refused(destination);
     }
 
     /// A handle that nobody needs any more.

@@ -227,7 +227,8 @@ impl Datagram {
         let Some(own) = self.own(fd, destination, true, now)? else { return Ok(Sending::Kernel) };
         let mut remote = self.remote.lock()?;
         let (is_new, connected) = (remote.is_new(destination), remote.is_connected());
-        let sent = if is_new && connect::is_asked(destination) { Sent::Plain } else { remote.send(own, destination, from, len, now) };
+        let is_plain = is_new && (!remote.is_to_be_asked(destination) || connect::is_asked(destination));
+        let sent = if is_plain { Sent::Plain } else { remote.send(own, destination, from, len, now) };
         drop(remote);
         if is_new && matches!(sent, Sent::Asking(_)) {
             connect::remember_asked(destination);
@@ -238,7 +239,14 @@ impl Datagram {
             // What comes back of it is to be known.
             Sent::Plain if connected && to.is_none() => return self.send_by_kernel(fd, None, from, len, to),
             Sent::Plain => return Ok(Sending::Kernel),
-            Sent::Asking(header) => return self.send_by_kernel(fd, Some(&header), from, len, to),
+            Sent::Asking(header) => {
+                let asked = self.send_by_kernel(fd, Some(&header), from, len, to)?;
+                if asked == Sending::Kernel {
+                    self.remote.lock()?.was_not_asked(destination);
+                    connect::forget_asked(destination);
+                }
+                return Ok(asked);
+            }
         }
         Ok(Sending::Done(len))
     }
@@ -355,7 +363,12 @@ impl Datagram {
             let first = head(into, &spare);
             let first = first.get(..whole.len.min(HEADER)).unwrap_or_default();
             let header = whole.source.and_then(|_| UdpHeader::parse(first));
-            let (Some(header), Some(source)) = (header, whole.source) else { return Ok(received(&whole, 0, room, flags)) };
+            let (Some(header), Some(source)) = (header, whole.source) else {
+                if let Some(source) = whole.source.filter(|_| !self.is_leaving()) {
+                    self.remote.lock()?.plain(address::for_fabric(source));
+                }
+                return Ok(received(&whole, 0, room, flags));
+            };
             let begins = if flags & libc::MSG_PEEK == 0 {
                 self.hear(fd, source, first)?
             } else {
@@ -530,7 +543,7 @@ mod tests {
 
     #[test]
     fn what_a_call_says() {
-        let of = |len, room, flags| received(&Whole { len: len + 16, ..Whole::default() }, 16, room, flags);
+        let of = |len, room, flags| received(&Whole { len: len + 16usize, ..Whole::default() }, 16, room, flags);
         assert_eq!((of(5, 5, 0).len, of(5, 5, 0).truncated), (5, false));
         assert_eq!((of(6, 5, 0).len, of(6, 5, 0).truncated), (5, true));
         assert_eq!((of(6, 5, libc::MSG_TRUNC).len, of(0, 0, 0).truncated), (6, false));

@@ -19,6 +19,8 @@ use crate::{
 
 /// Destinations that are remembered.
 const MOST: usize = 256;
+/// Senders of plain datagrams that are remembered, once or twice that.
+const MOST_PLAIN: usize = 1024;
 /// Queues of one socket: local addresses that it uses.
 const MOST_QUEUES: usize = 16;
 /// After so many messages the kernel's queue has its turn.
@@ -99,6 +101,8 @@ pub(super) struct Remote {
     origins: HashMap<SocketAddr, (Option<SocketAddr>, Nanos)>,
     /// When who sends looks again for what peers say.
     next_look: Nanos,
+    /// Who has sent datagrams without a header: the latest of them, and those before.
+    plain: [HashSet<SocketAddr>; 2],
 }
 
 impl Default for Remote {
@@ -118,6 +122,7 @@ impl Default for Remote {
             until: None,
             origins: HashMap::new(),
             next_look: 0,
+            plain: [HashSet::new(), HashSet::new()],
         }
     }
 }
@@ -223,6 +228,20 @@ impl Remote {
         is_due
     }
 
+    /// A datagram of the UDP socket has come without a header: its sender is no peer, which would have asked.
+    pub(super) fn plain(&mut self, source: SocketAddr) {
+        let [latest, before] = &mut self.plain;
+        if latest.len() >= MOST_PLAIN {
+            *before = core::mem::take(latest);
+        }
+        latest.insert(source);
+    }
+
+    /// Whether a destination may be asked: nothing is known of it, nor has it begun itself, without asking.
+    pub(super) fn is_to_be_asked(&mut self, to: SocketAddr) -> bool {
+        self.destinations.is_new(to) && !self.plain.iter().any(|some| some.contains(&to))
+    }
+
     /// Whether nothing is known of a destination.
     pub(super) fn is_new(&mut self, to: SocketAddr) -> bool {
         self.destinations.is_new(to)
@@ -231,6 +250,11 @@ impl Remote {
     /// Whether it is connected.
     pub(super) fn is_connected(&self) -> bool {
         self.peer.is_some()
+    }
+
+    /// A question could not be sent.
+    pub(super) fn was_not_asked(&mut self, destination: SocketAddr) {
+        self.destinations.failed(destination);
     }
 
     /// Nobody is there to whom the socket is connected: says who that is.

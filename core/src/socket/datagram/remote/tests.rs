@@ -103,6 +103,21 @@ fn plain_peers_stay_plain() {
 }
 
 #[test]
+fn who_begins_without_asking_is_not_asked() {
+    let mut remote = Remote::default();
+    assert!(remote.is_to_be_asked(ONE));
+    remote.plain(ONE);
+    for port in 1..1000 {
+        remote.plain(SocketAddr::new(ONE.ip(), port));
+        assert!(!remote.is_to_be_asked(ONE));
+    }
+    for port in 2000..6000 {
+        remote.plain(SocketAddr::new(ONE.ip(), port));
+    }
+    assert!(remote.is_to_be_asked(ONE) && remote.plain.iter().all(|some| some.len() <= MOST_PLAIN));
+}
+
+#[test]
 fn without_a_path_it_stays_plain() {
     let (network, mut one, mut other) = two();
     network.cut(OTHER.ip());
