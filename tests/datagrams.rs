@@ -109,7 +109,7 @@ fn headers_and_control_messages_are_not_the_programs() {
     let program = Program::new(&scratch, "program", &["python3", script.to_str().unwrap()]);
     let ended = program.preloaded().env(ASKED.0, ASKED.1).run(LIMIT);
     assert!(ended.ok().ends_with("all right\n"), "{}", ended.report());
-    assert_eq!(of(&ended, "datagrams_received_kernel"), 17, "{}", ended.report());
+    assert!(of(&ended, "datagrams_received_kernel") > 600, "{}", ended.report());
 }
 
 const EXCHANGES: u64 = 200;
@@ -208,7 +208,7 @@ fn sockperf_with_datagrams() {
     }
 }
 
-/// A name server, which has its sockets left to the kernel (IP_PKTINFO), and a client, which uses a connected one.
+/// A name server, and a client, which uses a connected socket.
 #[test]
 fn dig_asks_dnsmasq() {
     let server = "dnsmasq --no-daemon --conf-file=/dev/null --pid-file= --user=root --no-resolv --no-hosts --bind-interfaces \
@@ -216,7 +216,7 @@ fn dig_asks_dnsmasq() {
     for preloaded in [[true, false], [false, true], [true, true]] {
         let [server, client] = tools(server, "dig @127.0.0.1 -p PORT +short +tries=3 +time=5 test.example", preloaded);
         assert_eq!(client.ok().trim(), "192.0.2.7", "{}", client.report());
-        let [asked, answered] = [&client, &server].map(|ended| of(ended, "datagrams_sent_kernel"));
+        let [asked, answered] = [&client, &server].map(|ended| of(ended, "datagrams_sent_kernel") + of(ended, "datagrams_sent_shm"));
         assert_eq!([answered > 0, asked > 0], preloaded, "{} {}", server.report(), client.report());
     }
 }
