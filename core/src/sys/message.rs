@@ -46,7 +46,7 @@ pub fn receive(fd: RawFd, into: &mut [IoSliceMut<'_>], control: &mut [u8], flags
     header.msg_controllen = control.len() as _;
     // SAFETY: the kernel writes within the name, the slices (which are laid out as iovec) and the control data, all of which live.
     let len = unsafe { call!(libc::SYS_recvmsg, fd, &raw mut header, flags) }?;
-    Ok(Message { len, flags: header.msg_flags, control: header.msg_controllen as usize, name, name_length: header.msg_namelen as usize })
+    Ok(Message { len, flags: header.msg_flags, control: header.msg_controllen, name, name_length: header.msg_namelen as usize })
 }
 
 #[cfg(test)]

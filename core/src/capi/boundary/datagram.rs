@@ -95,7 +95,7 @@ pub(super) unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> R
     // SAFETY: the caller's promise is the one asked for.
     let out = or_kernels!(unsafe { address::Out::wanted(message.msg_name.cast(), &raw mut message.msg_namelen) });
     // SAFETY: the caller's promise is the one asked for.
-    let control = or_kernels!(unsafe { bytes_mut(message.msg_control, message.msg_controllen as usize) });
+    let control = or_kernels!(unsafe { bytes_mut(message.msg_control, message.msg_controllen) });
     let receive = |into: &mut [IoSliceMut<'_>]| datagram::receive(fd, into, control, flags);
     // SAFETY: the caller's promise is the one asked for.
     let route: Route<Received> = unsafe { vector::with(message.msg_iov, count, receive, || Route::Kernel) };
