@@ -160,11 +160,11 @@ fn add_restart(session: VmSession) -> VmSession {
         "restart",
         LIMIT,
         "export DATAGRAM_HOST=$HOST_A
-         start first python3 $PEER server 7001 & first=$!; bound 7001; start patient python3 $PEER patient 7001 > /run/patient & patient=$!
+         start first python3 $PEER server 7001 & first=$!; bound 7001; start patient python3 $PEER patient 7001 3 > /run/patient & patient=$!
          said() { local at=$SECONDS; until [ \"$(tail -n 1 /run/patient)\" = $1 ]; do [ $((SECONDS - at)) -lt 30 ] || return 1; sleep 0.05; done; }
          said served || exit 1; sleep 0.5; kill -KILL $first; said refused || exit 1
-         start second python3 $PEER server 7001 & second=$!; bound 7001; said served || exit 1; sleep 0.5
-         kill -INT $patient $second; wait; cat /run/patient; show patient second",
+         start second python3 $PEER server 7001 & second=$!; wait $patient || exit 1; wait $second || exit 1
+         cat /run/patient; show patient second",
     )
 }
 
