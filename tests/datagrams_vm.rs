@@ -210,7 +210,7 @@ fn add_tools(session: VmSession) -> VmSession {
             "iperf3",
             LIMIT,
             "counters; start server iperf3 -s -1 -B $HOST_A & server=$!; sleep 0.5
-             ours client iperf3 -u -c $HOST_A -b 20M -l 1400 -t 1 || exit 1; wait $server; counters; show server client",
+             ours client iperf3 -u -c $HOST_A -b 20M -l 1000 -t 1 || exit 1; wait $server; counters; show server client",
         )
         .step_within(
             "sockperf",
