@@ -230,6 +230,10 @@ impl Remote {
 
     /// A datagram of the UDP socket has come without a header: its sender is no peer, which would have asked.
     pub(super) fn plain(&mut self, source: SocketAddr) {
+        // One that answers a question, or is being resolved, sends plain ones meanwhile.
+        if !self.destinations.is_new(source) {
+            return;
+        }
         let [latest, before] = &mut self.plain;
         if latest.len() >= MOST_PLAIN {
             *before = core::mem::take(latest);
@@ -265,6 +269,7 @@ impl Remote {
     /// A datagram of the UDP socket that begins with `bytes` has come from `source`, which `own` address speaks to.
     pub(super) fn datagram(&mut self, own: Option<IpAddr>, source: SocketAddr, bytes: &[u8], now: Nanos) -> Come {
         self.progress(now);
+        self.plain.iter_mut().for_each(|some| drop(some.remove(&source)));
         let arrival = self.destinations.datagram(source, bytes, now);
         let queue = own.and_then(|own| self.position(own)).and_then(|at| self.queues.get_mut(at));
         let answer = queue.as_ref().filter(|_| arrival.answer).map(|queue| UdpHeader {

@@ -102,6 +102,17 @@ fn plain_peers_stay_plain() {
     }
 }
 
+/// What it sends while its path is looked for is plain, too.
+#[test]
+fn who_was_asked_is_asked_again_after_a_refusal() {
+    let (network, mut one, mut other) = two();
+    one.remote.settle(Some(OTHER));
+    acquaint(&network, &mut one, &mut other, 0);
+    one.remote.plain(OTHER);
+    one.remote.refused();
+    assert!(one.remote.is_to_be_asked(OTHER));
+}
+
 #[test]
 fn who_begins_without_asking_is_not_asked() {
     let mut remote = Remote::default();
