@@ -269,7 +269,9 @@ impl Remote {
     /// A datagram of the UDP socket that begins with `bytes` has come from `source`, which `own` address speaks to.
     pub(super) fn datagram(&mut self, own: Option<IpAddr>, source: SocketAddr, bytes: &[u8], now: Nanos) -> Come {
         self.progress(now);
-        self.plain.iter_mut().for_each(|some| drop(some.remove(&source)));
+        for some in &mut self.plain {
+            some.remove(&source);
+        }
         let arrival = self.destinations.datagram(source, bytes, now);
         let queue = own.and_then(|own| self.position(own)).and_then(|at| self.queues.get_mut(at));
         let answer = queue.as_ref().filter(|_| arrival.answer).map(|queue| UdpHeader {
