@@ -77,6 +77,7 @@ const MOVED: &[(&str, u64)] = &[
     ("deferred_flags", 15),
     ("deferred_options", 12),
     ("deferred_prefork", 140),
+    ("deferred_spawn", 1),
     ("deferred_stall", 5),
     ("deferred_threads", 45),
 ];

@@ -1,11 +1,12 @@
 //! Programs that fork, over soft-RoCE in a VM: a forking server and its client with every setting of ours and of the shipped library, and
 //! without any; and servers with processes of their own. What arrives is compared byte by byte; the device's packets say which way it went.
+//! Some of them over soft-iWARP. `RSOCKET_FORKING=long`: scp of more data.
 
 mod support;
 
 use std::time::Duration;
 
-use support::{Counters, Outcome, Vm, VmSession, artefact, assert_over_rdma, build_c_program};
+use support::{Counters, Outcome, Rdma, Vm, VmSession, artefact, assert_over_rdma, build_c_program};
 
 const SHIPPED: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 
@@ -79,6 +80,10 @@ const PAIRS: &[Pair] = &[
 /// What the client of `forking_pair` sends and gets back.
 const PAIR_BYTES: u64 = 600_000;
 
+fn is_long() -> bool {
+    std::env::var("RSOCKET_FORKING").is_ok_and(|form| form == "long")
+}
+
 fn vm() -> Vm {
     Vm::new().cpus(2).memory(1024).env("LIB", artefact("librspreload.so"))
 }
@@ -113,15 +118,18 @@ fn whatever_the_other_end_has_nothing_but_the_programs_bytes_arrives() {
     }
 }
 
-/// Servers with a process for each client, or with workers. `$WEB` has a block of 100 000 bytes.
-const CONFIGURATIONS: &str = r#"
-mkdir -p /run/web /run/apache; head -c 100000 /dev/urandom > /run/web/block; chmod -R a+rX /run/web
+const NGINX: &str = r#"
 cat > /run/nginx.conf <<END
 user root; daemon off; worker_processes 2; error_log /run/nginx.log; pid /run/nginx.pid;
 events { worker_connections 64; }
 http { access_log off; client_body_temp_path /run/t1; proxy_temp_path /run/t2; fastcgi_temp_path /run/t3; uwsgi_temp_path /run/t4;
 scgi_temp_path /run/t5; server { listen $HOST_A:8080; root /run/web; } }
 END
+"#;
+
+/// Servers with a process for each client, or with workers. /run/web has a block of 100 000 bytes.
+const CONFIGURATIONS: &str = r#"
+mkdir -p /run/web /run/apache; head -c 100000 /dev/urandom > /run/web/block; chmod -R a+rX /run/web
 cat > /run/apache.conf <<END
 ServerRoot /run/apache
 PidFile /run/apache/pid
@@ -140,6 +148,26 @@ head -c 1000000 /dev/urandom > /run/source
 cat > /run/echo.sh <<'END'
 socat -t 30 - TCP:$HOST_A:$1 < /run/source > /run/copy && cmp /run/source /run/copy
 END
+mkdir -p /run/sshd
+cat > /run/sshd.conf <<END
+HostKey /run/host
+AuthorizedKeysFile /run/user.pub
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+Subsystem sftp /usr/lib/openssh/sftp-server
+END
+cat > /run/sshd.sh <<'END'
+#!/bin/sh
+exec /usr/sbin/sshd -i -e -f /run/sshd.conf
+END
+cat > /run/scp.sh <<'END'
+for key in host user; do ssh-keygen -q -t ed25519 -N '' -f /run/$key; done
+head -c $SCP_BYTES /dev/urandom > /run/file
+scp -q -P $1 -F none -i /run/user -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/run/known /run/file $HOST_A:/run/there &&
+cmp /run/file /run/there
+END
+chmod +x /run/sshd.sh
 as_postgres="setpriv --reuid=postgres --regid=postgres --clear-groups"
 postgres=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)
 "#;
@@ -161,6 +189,7 @@ fn over_rdma(outcome: &Outcome, step: &str, bytes: u64, connections: i64) {
 #[test]
 fn servers_with_processes_of_their_own() {
     let ab = |port: u16, how: &str| format!("ab -q {how} http://$HOST_A:{port}/block");
+    let scp_bytes: u64 = if is_long() { 256 << 20 } else { 2 << 20 };
     let rows = [
         ("nginx", 8080, "nginx -c /run/nginx.conf".to_owned(), ab(8080, "-n 8 -c 2"), 8 * 100_000, 8),
         ("nginx-keep", 8080, "nginx -c /run/nginx.conf".to_owned(), ab(8080, "-k -n 20 -c 2"), 20 * 100_000, 2),
@@ -181,10 +210,24 @@ fn servers_with_processes_of_their_own() {
             2 * 1_000_000,
             1,
         ),
+        // sshd has the connection from socat, through a pair of sockets.
+        (
+            "ssh",
+            5022,
+            "socat TCP-LISTEN:5022,bind=$HOST_A,fork,reuseaddr EXEC:/run/sshd.sh".to_owned(),
+            "bash /run/scp.sh 5022".to_owned(),
+            scp_bytes,
+            1,
+        ),
     ];
-    let mut session = VmSession::new(vm().env("RSOCKET_CONNECT_DEADLINE", "20000")).prelude(&format!("{FUNCTIONS}{CONFIGURATIONS}"));
+    let vm = vm().memory(2048).env("RSOCKET_CONNECT_DEADLINE", "20000").env("SCP_BYTES", scp_bytes.to_string());
+    let mut session = VmSession::new(vm).prelude(&format!("{FUNCTIONS}{NGINX}{CONFIGURATIONS}"));
     for (name, port, server, client, ..) in &rows {
-        session = session.step_within(name, Duration::from_secs(120), &format!("served {port} \"{server}\" \"{client}\""));
+        session = session.step_within(
+            name,
+            Duration::from_secs(if is_long() { 900 } else { 240 }),
+            &format!("served {port} \"{server}\" \"{client}\""),
+        );
     }
     let sql = "select sum(length(repeat('x', 1000) || generate_series)) from generate_series(1, 2000)";
     let postgres = "rm -rf /run/data; mkdir /run/data; chown postgres /run/data; $as_postgres $postgres/initdb -D /run/data -A trust > /run/initdb || exit 1; echo 'host all all 0.0.0.0/0 trust' >> /run/data/pg_hba.conf
@@ -203,4 +246,32 @@ END
     }
     assert!(outcome.step("postgres").ok().contains("1000001"), "{}", outcome.step("postgres").output);
     over_rdma(&outcome, "postgres", 1_000_000, 6);
+}
+
+/// Soft-iWARP listens by TCP sockets of the kernel's own: the client's port is lent to one of these.
+#[test]
+fn over_soft_iwarp() {
+    // `counted STEP…`: and what the processes have counted.
+    const COUNTED: &str = r#"
+counted() { rm -f /run/stats.*; RSOCKET_STATS=/run/stats.%p "$@" || return; cat /run/stats.* | awk '/^bytes_sent_verbs|^connected_kernel|^accepted_kernel/ { sum[$1] += $2 } END { for (name in sum) print name, sum[name] }'; }
+"#;
+    let vm = vm().rdma(Rdma::Siw).env("PAIR", build_c_program("forking_pair")).env("RSOCKET_CONNECT_DEADLINE", "20000");
+    let limit = Duration::from_secs(60);
+    let outcome = VmSession::new(vm)
+        .prelude(&format!(
+            "{FUNCTIONS}{COUNTED}mkdir -p /run/web; head -c 100000 /dev/urandom > /run/web/block; chmod -R a+rX /run/web\n{NGINX}"
+        ))
+        .step_within("client-first", limit, "counted pair ours_on ours_on 5100 0 0")
+        .step_within("server-first", limit, "counted pair own_on own_on 5101 1 0")
+        .step_within("nginx", limit, "counted served 8080 'nginx -c /run/nginx.conf' 'ab -q -n 4 -c 2 http://$HOST_A:8080/block'")
+        .run();
+    for (step, bytes) in [("client-first", PAIR_BYTES), ("server-first", PAIR_BYTES), ("nginx", 4 * 100_000)] {
+        let output = outcome.step(step).ok();
+        let (before, after) = Counters::first_and_last(output);
+        println!("{step}: {:?}", after - before);
+        assert_over_rdma(before, after, bytes);
+        let counted = |name: &str| output.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap_or(u64::MAX);
+        assert!(counted("bytes_sent_verbs ") >= bytes, "{step}: {output}");
+        assert_eq!((counted("connected_kernel "), counted("accepted_kernel ")), (0, 0), "{step}: {output}");
+    }
 }

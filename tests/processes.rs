@@ -183,6 +183,17 @@ fn a_listener_stays_where_it_is_served() {
     assert_eq!(ended.counters.get("accepted_kernel"), 20, "{}", ended.report());
 }
 
+/// The rule is the same however the other process was made: a listener that it has stays with the fabrics only if the program itself has served
+/// clients there. Ways: fork (which leaves a child everything), vfork and execv, vfork and execl, posix_spawn, system, popen.
+#[test]
+fn a_listener_that_another_process_has_stays_where_it_is_served() {
+    let ended = same("process_shared", &[]);
+    // Served before: one client then, and two afterwards, twice each way. Else the two afterwards, where the other program does not have it; a
+    // forked child has it.
+    assert_eq!(ended.counters.get("accepted_shm"), 6 * 2 * 3 + 5 * 2, "{}", ended.report());
+    assert_eq!(ended.counters.get("accepted_kernel"), 6 * 2 + 2, "{}", ended.report());
+}
+
 const PYTHON: &str = "
 import os, socket, subprocess, sys, threading
 listener = socket.create_server(('127.0.0.1', 0))

@@ -114,6 +114,33 @@ pub struct WorkRequest {
     pub signaled: bool,
 }
 
+/// A message with bytes of the send area, by an RDMA write with immediate: what nearly every work request is, without what the others
+/// could be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataWrite {
+    /// See [`WorkRequest::id`].
+    pub id: u64,
+    /// Where the bytes land.
+    pub to: RemoteAddress,
+    /// The 32-bit message.
+    pub immediate: u32,
+    /// Byte offset in the send area.
+    pub offset: u32,
+    /// Length in bytes, at least 1.
+    pub len: u32,
+    /// See [`WorkRequest::signaled`].
+    pub signaled: bool,
+}
+
+impl DataWrite {
+    /// The same as any other request.
+    pub fn request(&self) -> WorkRequest {
+        let DataWrite { id, to, immediate, offset, len, signaled } = *self;
+        let operation = Operation::WriteWithImmediate { to, immediate };
+        WorkRequest { id, operation, payload: Payload::SendArea { offset, len }, signaled }
+    }
+}
+
 /// Why a work request failed: what the transport says, as far as a socket cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportError {

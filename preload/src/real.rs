@@ -48,6 +48,7 @@ symbols! {
     fclose fdopen fileno fileno_unlocked
     // exec
     execve execv execvp execvpe fexecve execveat posix_spawn posix_spawnp posix_spawn_file_actions_adddup2
+    execl execlp execle system popen
     // print (dprintf calls vdprintf)
     vdprintf __vdprintf_chk
     // what older programs import

@@ -85,6 +85,25 @@ fn python_socketserver() {
     files(&stage, "socketserver", &format!("/usr/bin/python3 {} PORT", script.display()), Signal::TERM, &[0]);
 }
 
+/// CPython's own tests of servers that fork, and ours of connections that other programs get, which without the setting are among the listed
+/// differences (`cpython/differences.txt`).
+#[test]
+fn cpythons_tests() {
+    let stage = Stage::new().forking();
+    let own = repository().join("tests/cpython");
+    let suites = [
+        "-u network -m *Forking* test_socketserver".to_owned(),
+        format!("--testdir {} -m *orking* -m *.Passed.* test_servers", own.display()),
+    ];
+    for (number, suite) in suites.iter().enumerate() {
+        let ended = stage.run(&format!("python {number}"), &format!("/usr/bin/python3 -m test {suite}"));
+        assert!(ended.output.contains("Result: SUCCESS") || ended.output.contains("result: SUCCESS"), "{}", ended.report());
+        if stage.mode == Mode::Default {
+            assert!(ended.counters.get("connected_shm") >= 3, "{}", ended.report());
+        }
+    }
+}
+
 /// What the setting costs where nobody answers: a client of a plain server.
 #[test]
 fn a_plain_server_is_not_noticed() {

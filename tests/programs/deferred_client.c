@@ -140,6 +140,30 @@ static void nonblocking(enum style style) {
 	finish_child("server", server.child);
 }
 
+/* Connected with a time-out, as Python and others do it: without blocking, and a wait for the outcome alone. The child talks. */
+static void outcome_then_child(enum style style, bool by_select) {
+	struct server server = start_server(style, 1, echo, 5000);
+	int fd = new_socket(SOCK_NONBLOCK);
+	if (connect_to(fd, server.address) < 0 && errno != EINPROGRESS) die("connect");
+	struct pollfd one = {.fd = fd, .events = POLLOUT | POLLERR};
+	fd_set out;
+	FD_ZERO(&out);
+	FD_SET(fd, &out);
+	struct timeval time = {.tv_sec = 5};
+	report("the outcome", by_select ? select(fd + 1, NULL, &out, NULL, &time) : poll(&one, 1, ARRIVAL_MS));
+	say("writable: %s", by_select ? yes_no(FD_ISSET(fd, &out)) : event_names(one.revents));
+	report_socket_error("connected", fd);
+	set_nonblocking(fd, false);
+	struct child child;
+	if (begin_child(&child)) {
+		say("%lu", through_echo(fd, 300000, 10000));
+		end_child();
+	}
+	finish_child("child", child);
+	close(fd);
+	finish_child("server", server.child);
+}
+
 int main(int argc, char **argv) {
 	begin(argc, argv);
 	for (enum style style = OWN; style < STYLES; style++) {
@@ -163,6 +187,10 @@ int main(int argc, char **argv) {
 		}
 		say("%s: nonblocking", style_names[style]);
 		nonblocking(style);
+		for (int by_select = 0; by_select < 2; by_select++) {
+			say("%s: a child that talks after %s", style_names[style], by_select ? "select" : "poll");
+			outcome_then_child(style, by_select);
+		}
 	}
 	return 0;
 }

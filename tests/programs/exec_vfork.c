@@ -35,8 +35,8 @@ static void serve(int listener) {
 	pthread_join(thread, NULL);
 }
 
-enum form { EXECV, EXECVE, EXECVP, EXECVPE, FEXECVE, EXECVEAT, RAW, CLEARED, DUPLICATE, DUPLICATE3, DUPLICATE_FROM, SPAWNED, FORMS };
-static const char *const names[] = {"execv",	"execve",	      "execvp", "execvpe", "fexecve", "execveat", "syscall",
+enum form { EXECV, EXECL, EXECLP, EXECLE, EXECVE, EXECVP, EXECVPE, FEXECVE, EXECVEAT, RAW, CLEARED, DUPLICATE, DUPLICATE3, DUPLICATE_FROM, SPAWNED, FORMS };
+static const char *const names[] = {"execv",	"execl",	      "execlp", "execle",  "execve",	      "execvp", "execvpe", "fexecve", "execveat", "syscall",
 				    "FD_CLOEXEC taken off", "dup2", "dup3",   "F_DUPFD", "posix_spawn"};
 
 static void start(enum form form, int listener) {
@@ -57,6 +57,9 @@ static void start(enum form form, int listener) {
 		if (form == DUPLICATE3) dup3(listener, OTHER, 0);
 		if (form == DUPLICATE_FROM) fcntl(listener, F_DUPFD, OTHER);
 		if (form == CLEARED) fcntl(listener, F_SETFD, 0);
+		if (form == EXECL) execl(path, arguments[0], arguments[1], arguments[2], arguments[3], (char *)NULL);
+		if (form == EXECLP) execlp(path, arguments[0], arguments[1], arguments[2], arguments[3], (char *)NULL);
+		if (form == EXECLE) execle(path, arguments[0], arguments[1], arguments[2], arguments[3], (char *)NULL, environ);
 		if (form == EXECVE) execve(path, arguments, environ);
 		if (form == EXECVP) execvp(path, arguments);
 		if (form == EXECVPE) execvpe(path, arguments, environ);
@@ -77,7 +80,7 @@ int main(int argc, char **argv) {
 	for (enum form form = EXECV; form < FORMS; form++) {
 		say("%s", names[form]);
 		int listener = new_listener(form >= CLEARED ? SOCK_CLOEXEC : 0, 8);
-		/* It has served before. */
+		/* It has had a client, and has not read from it. */
 		struct pair both = connect_pair(listener);
 		send_all(both.client, "x", 1);
 		close_pair(both);

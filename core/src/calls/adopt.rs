@@ -283,22 +283,45 @@ pub fn give_away(fd: RawFd) -> Result<()> {
     Ok(())
 }
 
-/// A child that has descriptors of its own (vfork(2), posix_spawn(3)) becomes another program, be it the caller or about to be started: of the
-/// listeners that the program has, too, the peers come through the kernel from now on, where either finds them.
+/// Another program is about to have what is not close-on-exec: the caller, a child that has the memory in common with its parent (vfork(2)),
+/// becomes it, or starts it without fork (posix_spawn(3), system(3)). What holds for a forked child holds for it (`service::forks`): listeners
+/// leave the fabrics unless the program itself is seen to serve them, and connections that are not used yet stay with TCP.
 pub fn child_execs() {
-    leave_all(stays_open);
+    fd::each(|number, held| {
+        if is_shareable(held.socket.role()) && stays_open(number) {
+            share(&held.socket);
+        }
+    });
 }
 
-fn leave_all(which: impl Fn(RawFd) -> bool) {
-    fd::each(|number, held| {
-        if let Some(listener) = held.socket.listener()
-            && which(number)
-        {
+/// What is not the kernel's alone.
+fn is_shareable(role: Role) -> bool {
+    matches!(role, Role::Listener | Role::Stream | Role::Datagram)
+}
+
+fn share(socket: &Socket) {
+    if let Some(listener) = socket.listener()
+        && listener.share_soon()
+    {
+        wait_until(|| listener.has_left_fabrics());
+    }
+    if let Some(datagram) = socket.datagram() {
+        datagram.share();
+    }
+    if let Some(stream) = socket.stream()
+        && stream.stay_soon()
+    {
+        wait_until(|| !stream.is_moving());
+    }
+}
+
+/// The listeners are given away: with a connection over a fabric another process can do nothing.
+fn leave_all() {
+    fd::each(|_, held| {
+        if let Some(listener) = held.socket.listener() {
             leave(listener);
         }
-        if let Some(datagram) = held.socket.datagram()
-            && which(number)
-        {
+        if let Some(datagram) = held.socket.datagram() {
             datagram.share();
         }
     });
@@ -310,8 +333,12 @@ fn leave(listener: &Listener) {
         return listener.leave_fabrics();
     }
     listener.leave_fabrics_soon();
+    wait_until(|| listener.has_left_fabrics());
+}
+
+fn wait_until(done: impl Fn() -> bool) {
     for _ in 0..LOOKS {
-        if listener.has_left_fabrics() {
+        if done() {
             return;
         }
         let _ = ppoll::ppoll(&mut [], Some(LOOK), None);
@@ -324,13 +351,19 @@ fn stays_open(fd: RawFd) -> bool {
     flags.is_some_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
-/// Such a child has made a duplicate for itself, or is to have one from the start: so of a listener. With a connection it can do nothing; but a
-/// program that gives these to others will do so again, and they can have TCP's.
+/// Such a child has made a duplicate for itself, has taken off FD_CLOEXEC, or is to have a duplicate from the start: it is given away on purpose.
+/// So is a listener, whoever has served it. With a connection over a fabric the child can do nothing; but a program that gives these to others
+/// will do so again, and they can have TCP's.
 pub fn child_duplicates(fd: RawFd) {
     let Some(held) = fd::get(fd) else { return };
     match held.socket.role() {
         Role::Listener => held.socket.listener().into_iter().for_each(|listener| leave(listener)),
-        Role::Stream => leave_all(|_| true),
+        Role::Stream => {
+            share(&held.socket);
+            if held.socket.live_stream().is_some() {
+                leave_all();
+            }
+        }
         Role::Datagram => held.socket.datagram().into_iter().for_each(|datagram| datagram.share()),
         Role::Fresh | Role::Kernel | Role::KernelListener | Role::Deferred => {}
     }

@@ -12,7 +12,7 @@ use rustix::{
     net::{RecvFlags, sockopt},
 };
 
-use super::{Route, accept::take_from_kernel, ours, ours_awaited};
+use super::{Route, accept::take_from_kernel, known, ours, ours_awaited, socket::lending_port};
 use crate::{
     config::{self, Deferral},
     error::Result,
@@ -20,7 +20,10 @@ use crate::{
     fd::{self, Held},
     log_debug,
     service::Service,
-    socket::{Origin, Role, Socket, account, address, connect, runtime, stream::Stream},
+    socket::{
+        Origin, Role, Socket, account, address, connect, runtime,
+        stream::{Stream, moving},
+    },
     sys::{clock, descriptor},
 };
 
@@ -86,7 +89,9 @@ pub(super) fn connect(fd: RawFd, held: &Held, service: &Arc<Service>, to: Socket
             None => Stream::connecting(service, &ConnectTo::new(to, sizes.endpoint()), sizes, u64::MAX, None),
         };
         let kernel = descriptor::duplicate(fd).ok()?;
-        let waits = stream.await_server(kernel, &on, shipped, held.is_nonblocking()).and_then(|()| service.run_in_background());
+        // The port is that of a socket which does not listen: soft-iWARP gets it, too, where it is lent.
+        let waits = lending_port(descriptor::borrow(fd)?, || stream.await_server(kernel, &on, shipped, held.is_nonblocking()));
+        let waits = waits.and_then(|()| service.run_in_background());
         if let Err(errno) = waits {
             log_debug!("{to}: not waited for: {errno}");
             stream.not_started();
@@ -156,6 +161,19 @@ fn ask(fd: RawFd, held: &Held) -> Option<()> {
     stream.attend();
     socket.stream_begun();
     Some(())
+}
+
+/// Whether a poll of this number alone asks for nothing but the outcome of a nonblocking connect that TCP makes: no use of it yet, so that a
+/// child may be the one to use it. The kernel's poll answers.
+#[inline]
+pub(super) fn outcome_is_asked(fd: RawFd, events: i16) -> bool {
+    const OUTCOME: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND | libc::POLLERR | libc::POLLHUP | libc::POLLPRI;
+    moving::is_any_unused() && events & !OUTCOME == 0 && is_outcome(fd)
+}
+
+#[cold]
+fn is_outcome(fd: RawFd) -> bool {
+    known(fd).is_some_and(|held| held.socket.stream().is_some_and(|stream| stream.outcome_is_asked()))
 }
 
 /// The description of a number that is about to be used: data, or a wait.

@@ -82,16 +82,25 @@ pub fn send(fd: RawFd, from: &[IoSlice<'_>], flags: i32) -> Route<usize> {
     if flags & libc::MSG_OOB != 0 {
         return Route::err(urgent());
     }
-    let blocking = blocking(&held, flags, || held.socket.options.send_timeout());
-    let result = match from {
-        [one] => stream.send_one(one, blocking),
-        from => stream.send(from, blocking),
-    };
+    let result = stream.send(from, blocking(&held, flags, || held.socket.options.send_timeout()));
     // send(2): EPIPE: "In this case, the process will also receive a SIGPIPE unless MSG_NOSIGNAL is set."
     if result == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         signals::raise_sigpipe();
     }
     route(stream, result)
+}
+
+/// [`send`] of one buffer. Nearly always it goes at once.
+#[inline(always)]
+pub fn send_one(fd: RawFd, from: &[u8], flags: i32) -> Route<usize> {
+    if flags & libc::MSG_OOB == 0
+        && let Some(held) = fd::get(fd)
+        && let Some(stream) = held.socket.live_stream()
+        && stream.send_at_once(from)
+    {
+        return Route::ok(from.len());
+    }
+    send(fd, &[IoSlice::new(from)], flags)
 }
 
 /// send(2): EOPNOTSUPP: "Some bit in the flags argument is inappropriate for the socket type." Among the rest of the data an urgent byte would
@@ -130,13 +139,23 @@ pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
         return Route::err(Errno::INVAL);
     }
     let blocking = blocking(&held, flags, || held.socket.options.receive_timeout());
-    if flags & (libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC) == 0
-        && let [one] = into
-    {
-        return route(stream, stream.receive_one(one, blocking));
-    }
     let (peek, wait_all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
     route(stream, stream.receive(into, peek, wait_all, blocking))
+}
+
+/// [`recv`] into one buffer of at least a byte. Nearly always without a flag that would change anything.
+#[inline(always)]
+pub fn recv_one(fd: RawFd, into: &mut [u8], flags: i32) -> Route<usize> {
+    if flags & !libc::MSG_DONTWAIT == 0
+        && let Some(held) = fd::get(fd)
+        && let Some(stream) = held.socket.live_stream()
+    {
+        return match stream.receive_one(into, || blocking(&held, flags, || held.socket.options.receive_timeout())) {
+            Ok(count) => Route::ok(count),
+            failed => route(stream, failed),
+        };
+    }
+    recv(fd, &mut [IoSliceMut::new(into)], flags)
 }
 
 /// recv(2) with MSG_TRUNC. tcp(7): it "causes the received bytes of data to be discarded, rather than passed back in a caller-supplied

@@ -27,6 +27,11 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>, mask: Option<SignalMa
     if fds.len() > UNLIMITED && fds.len() > descriptor::limit() {
         return Route::err(Errno::INVAL);
     }
+    if let [one] = fds
+        && deferred::outcome_is_asked(one.fd, one.events)
+    {
+        return Route::Kernel;
+    }
     match glance(fds) {
         Some(found) if found > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) && mask.is_none() => return Route::ok(found),
         _ => {}

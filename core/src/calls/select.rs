@@ -7,7 +7,7 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI};
 use smallvec::SmallVec;
 
 use super::{
-    Route,
+    Route, deferred,
     poll::{Polled, SignalMask},
 };
 use crate::{
@@ -56,6 +56,11 @@ pub fn select(count: usize, sets: &mut Sets<'_>, timeout: Option<Duration>, mask
     let members: SmallVec<[(RawFd, i16); poll::FEW]> =
         (0..count).map(|fd| (RawFd::try_from(fd).unwrap_or(-1), wanted(fd))).filter(|(_, events)| *events != 0).collect();
     if !members.iter().any(|(fd, _)| fd::is_ours(*fd)) {
+        return Route::Kernel;
+    }
+    if let [(fd, events)] = members[..]
+        && deferred::outcome_is_asked(fd, events)
+    {
         return Route::Kernel;
     }
     let polled: SmallVec<[Polled; poll::FEW]> = members.iter().map(|(fd, _)| Polled::new(*fd)).collect();

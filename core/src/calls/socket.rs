@@ -166,7 +166,12 @@ fn become_listener(socket: &Socket, listener: Arc<Listener>) -> Route<()> {
 /// Soft-iWARP does not get a port to which a socket without SO_REUSEADDR is bound. Who calls the r* functions wants RDMA, whether that
 /// is set or not; of an unmodified program's port the kernel keeps it.
 fn with_port_shared<T>(socket: &Socket, kernel: BorrowedFd<'_>, work: impl FnOnce() -> T) -> T {
-    let lend = socket.origin == Origin::Native && !sockopt::socket_reuseaddr(kernel).unwrap_or(true);
+    if socket.origin == Origin::Native { lending_port(kernel, work) } else { work() }
+}
+
+/// While `work` is done another socket may be bound to the port of this one, if it has SO_REUSEADDR as well.
+pub(super) fn lending_port<T>(kernel: BorrowedFd<'_>, work: impl FnOnce() -> T) -> T {
+    let lend = !sockopt::socket_reuseaddr(kernel).unwrap_or(true);
     if lend {
         let _ = sockopt::set_socket_reuseaddr(kernel, true);
     }

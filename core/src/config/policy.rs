@@ -19,13 +19,18 @@ const MOST_LINES: usize = 1024;
 /// The kernel cuts `/proc/self/comm` to this many bytes.
 const LONGEST_NAME: usize = 15;
 
+/// Programs that go on in one process with a connection that another one has begun to use, which TCP alone can: sshd has its first lines from the
+/// process that has accepted, keys and the client's name from a child without rights, in a sandbox, and the session from a third one. (Before
+/// OpenSSH 9.8 all of them are called sshd.) They are left to the kernel unless a line has their name.
+const HANDS_ON: &[&str] = &["sshd", "sshd-session", "sshd-auth"];
+
 /// Address family of InfiniBand addresses, which libc does not name.
 const AF_IB: i32 = 27;
 
 /// The flags that socket(2) takes with the type.
 const TYPE_FLAGS: i32 = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
-/// The lines of `preload_config`. Without any line everything is allowed. A line that is wrong allows nothing, but it is a line: a list
+/// The lines of `preload_config`. Without any line everything is allowed (but see [`HANDS_ON`]). A line that is wrong allows nothing, but it is a line: a list
 /// that was made to keep programs out must not let them in for a typing mistake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreloadConfig {
@@ -79,7 +84,9 @@ impl PreloadConfig {
             (0, libc::SOCK_DGRAM) => libc::IPPROTO_UDP,
             _ => protocol,
         };
-        !self.restricts || self.lines.iter().any(|line| line.matches(program, domain, socktype, protocol))
+        let by_name = |line: &&Line| !HANDS_ON.contains(&program) || line.program.as_deref() == Some(program);
+        let allowing = |line: &Line| line.matches(program, domain, socktype, protocol);
+        !self.restricts && !HANDS_ON.contains(&program) || self.lines.iter().filter(by_name).any(allowing)
     }
 
     /// Whether a line asks by name for the datagrams of this program: a wildcard is no such wish, as what comes first to a plain peer may be

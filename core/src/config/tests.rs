@@ -238,6 +238,18 @@ fn policy_skips_bad_lines_with_their_number() {
 }
 
 #[test]
+fn a_program_that_hands_connections_on_has_to_be_named() {
+    let (inet, stream) = (libc::AF_INET, libc::SOCK_STREAM);
+    for program in ["sshd", "sshd-session", "sshd-auth"] {
+        assert!(!PreloadConfig::default().allows(program, inet, stream, 0), "{program}");
+        assert!(!policy("* * * *\nssh * * *").0.allows(program, inet, stream, 0), "{program}");
+        assert!(policy(&format!("{program} INET STREAM TCP")).0.allows(program, inet, stream, 0), "{program}");
+    }
+    assert!(PreloadConfig::default().allows("ssh", inet, stream, 0));
+    assert!(!policy("sshd INET STREAM TCP").0.allows("ssh", inet, stream, 0));
+}
+
+#[test]
 fn datagrams_are_asked_for_by_name() {
     let asks = |text: &str| policy(text).0.asks_for_datagrams("app", libc::AF_INET);
     for text in ["* * DGRAM *", "* * * UDP", "app INET SOCK_DGRAM IPPROTO_UDP", "* * * *\nap INET DGRAM *"] {

@@ -40,7 +40,7 @@ use crate::{
         descriptor::{self, OwnFd},
         program::Span,
     },
-    work::{Completion, ExposedMemory, MessageMode, Payload, RemoteAddress, WorkRequest},
+    work::{Completion, DataWrite, ExposedMemory, MessageMode, Payload, RemoteAddress, WorkRequest},
 };
 
 /// Which fabric carries a connection.
@@ -163,6 +163,12 @@ pub trait Endpoint: Send {
             self.send_area().write(offset as usize, bytes)?;
         }
         self.post_sends(core::slice::from_ref(request))
+    }
+
+    /// As [`Endpoint::post_bytes`], of what nearly every write is.
+    #[inline]
+    fn post_data(&mut self, data: &DataWrite, bytes: &[u8]) -> Result<()> {
+        self.post_bytes(&data.request(), bytes)
     }
 
     /// Whether something that was posted goes on only when this end is polled, at an event on [`Endpoint::event_fd`] once armed.

@@ -110,6 +110,8 @@ pub struct Engine {
     blocked: u32,
     /// Bytes that the program has handed over, and taken.
     moved: (u64, u64),
+    /// Messages that had arrived when the program last sent something, modulo 2^32.
+    answered: u32,
     /// Requests that are known to be done.
     done: u64,
     /// Somebody looks whether the peer acknowledges: each request is to say that it is done.
@@ -154,6 +156,7 @@ impl Engine {
             write_shut: false,
             blocked: 0,
             moved: (0, 0),
+            answered: 0,
             done: 0,
             watched: false,
             lacks_room: false,
@@ -215,6 +218,7 @@ impl Engine {
     }
 
     /// Until when the peer has the first word, while that is so.
+    #[inline(always)]
     pub fn listens_until(&self) -> Option<Nanos> {
         self.listens_until.filter(|_| !self.is_broken())
     }
@@ -228,11 +232,17 @@ impl Engine {
     }
 
     /// Whether something waits that cannot be sent within the program's calls.
-    #[inline]
+    #[inline(always)]
     pub fn wants_to_send(&self) -> bool {
+        let due = self.connection.may_have_work() && (self.connection.wants_to_send_control() || self.connection.has_due_iomaps());
+        due || self.is_waiting()
+    }
+
+    /// The same, where the protocol has nothing to send.
+    #[inline(always)]
+    pub fn is_waiting(&self) -> bool {
         // Nobody but this end carries out what waits over shared memory.
-        let waiting = self.kind == FabricKind::Shm && self.endpoint.is_waiting();
-        self.connection.wants_to_send_control() || self.connection.has_due_iomaps() || waiting || self.listens_until().is_some()
+        self.kind == FabricKind::Shm && self.endpoint.is_waiting() || self.listens_until().is_some()
     }
 
     /// Whether what was sent may be lost when the connection is ended now. On iWARP a completion says only that TCP has the data, and
@@ -291,8 +301,11 @@ impl Engine {
         for _ in 0..POLL_BATCHES {
             let count = self.endpoint.poll(&mut self.completions);
             for index in 0..count {
-                let Some(completion) = self.completions.get(index).copied() else { break };
-                changed |= self.complete(&completion);
+                changed |= match self.completions.get(index) {
+                    Some(Completion::Received { message }) => self.received(*message),
+                    Some(other) => self.complete(&{ *other }),
+                    None => break,
+                };
             }
             if count < POLL_BATCH {
                 break;
@@ -309,7 +322,7 @@ impl Engine {
                 self.done = self.done.wrapping_add(1);
                 Interest::WRITE
             }
-            Completion::Received { message } => self.received(*message),
+            Completion::Received { message } => self.received_other(*message),
             // As with messages, nothing that comes after the end matters.
             Completion::ReceivedMalformed { .. } if self.connection.peer_disconnected() => Interest::empty(),
             Completion::ReceivedMalformed { len } => {
@@ -322,6 +335,15 @@ impl Engine {
 
     #[inline(always)]
     fn received(&mut self, message: u32) -> Interest {
+        match self.connection.received_data(message) {
+            Some(Ok(())) => Interest::READ | Interest::WRITE,
+            Some(Err(fault)) => self.fault(fault),
+            None => self.received_other(message),
+        }
+    }
+
+    #[inline(never)]
+    fn received_other(&mut self, message: u32) -> Interest {
         self.listens_until = None;
         let endpoint = &self.endpoint;
         match self.connection.received(message, &Written(endpoint.target_area())) {
@@ -399,7 +421,7 @@ impl Engine {
     /// Posts what the protocol has to send now.
     #[inline(always)]
     pub fn transmit(&mut self) {
-        if self.connection.has_work() && self.listens_until.is_none() {
+        if self.connection.may_have_work() && self.connection.has_work() && self.listens_until.is_none() {
             self.post_work();
         }
     }

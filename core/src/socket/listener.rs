@@ -57,6 +57,8 @@ pub struct Listener {
     kernel_listens: AtomicBool,
     /// See [`Listener::leave_fabrics_soon`].
     leaving: AtomicBool,
+    /// See [`Listener::share_soon`].
+    sharing: AtomicBool,
     /// Other processes have the kernel's socket too.
     shared: AtomicBool,
     /// How often the process had forked when it was made.
@@ -108,6 +110,7 @@ impl Listener {
             sleepers: Sleepers::default(),
             kernel_listens: AtomicBool::new(true),
             leaving: AtomicBool::new(false),
+            sharing: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             born: service::forks(),
             served: AtomicBool::new(false),
@@ -208,6 +211,15 @@ impl Listener {
     pub fn leave_fabrics_soon(&self) {
         self.leaving.store(true, Ordering::Release);
         self.service.take_care(self.token);
+    }
+
+    /// A program has it too that was started without fork: as after fork, in the service's thread. Peers that come from now on wait. False: it
+    /// stays at the fabrics, and there is nothing to wait for.
+    pub fn share_soon(&self) -> bool {
+        self.pause(false);
+        self.sharing.store(true, Ordering::Release);
+        self.service.take_care(self.token);
+        !self.stays(false)
     }
 
     /// Whether no more peers come over a fabric, or the kernel has none to take them.
@@ -415,6 +427,9 @@ impl Handler for Listener {
     fn care(self: Arc<Self>, now: Nanos) -> Care {
         if self.leaving.load(Ordering::Acquire) {
             self.leave_fabrics();
+        }
+        if self.sharing.swap(false, Ordering::AcqRel) {
+            self.after_fork(false);
         }
         let waiting = core::mem::take(&mut self.queue().waiting);
         waiting.into_iter().for_each(|event| Arc::clone(&self).event(event, now));

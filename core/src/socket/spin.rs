@@ -15,6 +15,9 @@ use crate::{config, sys::cpus};
 /// So often the number of waits that do not spin doubles.
 const DOUBLINGS: u32 = 5;
 
+/// So many pauses of a processor are shorter than a microsecond on all.
+const PAUSES: u32 = 10;
+
 /// How a wait spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns {
@@ -25,6 +28,14 @@ pub struct Turns {
 }
 
 impl Turns {
+    /// Before the first look, where messages come one after the other and wait for no answer: each look takes the cache line that the next
+    /// one is written to away from who writes it. What has come together meanwhile is taken by one look.
+    pub fn hold_back(self) {
+        if !self.yields {
+            (0..PAUSES).for_each(|_| core::hint::spin_loop());
+        }
+    }
+
     /// Between two looks.
     pub fn pause(self) {
         if self.yields {

@@ -354,9 +354,13 @@ impl Stream {
     }
 
     /// Work that the protocol could not post within the program's call is finished by the service.
-    #[inline(always)]
     fn hand_over(&self, state: &State) {
         let wants_to_send = state.engine.as_ref().is_some_and(|engine| engine.wants_to_send());
+        self.hand_over_if(wants_to_send, state);
+    }
+
+    #[inline(always)]
+    fn hand_over_if(&self, wants_to_send: bool, state: &State) {
         if wants_to_send || self.user_timeout.load(Ordering::Relaxed) != 0 && self.is_unwatched(state) {
             self.service.take_care(self.token);
         }

@@ -4,8 +4,10 @@
 //! They stand in initial-exec thread-local storage, written as assembly: `thread_local!` in a shared library goes through
 //! `__tls_get_addr`, which may call malloc (docs/notes: interposing); this is one instruction, always.
 
+#[cfg(not(miri))]
+use core::arch::asm;
 use core::{
-    arch::{asm, global_asm},
+    arch::global_asm,
     cell::Cell,
     ffi::c_int,
     marker::PhantomData,
@@ -27,17 +29,24 @@ global_asm!(
 #[inline(always)]
 fn counters() -> &'static [AtomicU32; 4] {
     let pointer: *const [AtomicU32; 4];
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: computes the address of this thread's `rsocket_inside` and nothing else: no memory is written, no stack used.
+    #[cfg(miri)]
+    {
+        // It knows no assembly.
+        thread_local! { static COUNTERS: [AtomicU32; 4] = const { [const { AtomicU32::new(0) }; 4] } }
+        pointer = COUNTERS.with(core::ptr::from_ref);
+    }
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: computes the address of this thread's `rsocket_inside` and nothing else: no memory is written, no stack used. What is read
+    // is the same as long as the thread lives, so that one computation serves a whole call.
     unsafe {
         asm!(
             "mov {0}, qword ptr [rip + rsocket_inside@GOTTPOFF]",
             "add {0}, qword ptr fs:[0]",
             out(reg) pointer,
-            options(nostack, readonly)
+            options(pure, nomem, nostack)
         );
     }
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: as above.
     unsafe {
         asm!(
@@ -47,7 +56,7 @@ fn counters() -> &'static [AtomicU32; 4] {
             "add {0}, {0}, {1}",
             out(reg) pointer,
             out(reg) _,
-            options(nostack, readonly)
+            options(pure, nomem, nostack)
         );
     }
     // SAFETY: the object is 16 zeroed, 8-byte aligned bytes that live as long as the thread; only this thread has the address.

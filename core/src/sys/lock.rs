@@ -252,15 +252,46 @@ mod tests {
         assert!(lock.lock().is_ok());
     }
 
+    /// Adds to what a lock guards, and does not ask it.
+    #[test]
+    #[ignore = "a program for the test below"]
+    fn program_asks_no_lock() {
+        fn add(lock: &Lock<u64>) {
+            for _ in 0..1000 {
+                // SAFETY: none: that somebody sees it is what is tested.
+                unsafe { *lock.value.get() += 1 };
+            }
+        }
+        let lock = Lock::new(0_u64);
+        std::thread::scope(|scope| {
+            scope.spawn(|| add(&lock));
+            scope.spawn(|| add(&lock));
+        });
+        println!("{} at the end", *lock.lock().unwrap());
+    }
+
+    /// With the thread sanitizer (`scripts/races`) the tests would see it if something were guarded by nothing.
+    #[test]
+    #[cfg(not(miri))]
+    fn asking_no_lock_is_seen() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "--ignored", "--nocapture", "sys::lock::tests::program_asks_no_lock"]);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        let sanitized = std::env::var("RSOCKET_SANITIZED").is_ok_and(|name| name == "thread");
+        assert_eq!((!output.status.success(), text.contains("ThreadSanitizer: data race")), (sanitized, sanitized), "{text}");
+    }
+
     #[test]
     fn one_at_a_time() {
+        const ROUNDS: u64 = if cfg!(miri) { 100 } else { 50_000 };
         let lock = Lock::new(0_u64);
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..50_000).for_each(|_| *lock.lock().unwrap() += 1));
+                scope.spawn(|| (0..ROUNDS).for_each(|_| *lock.lock().unwrap() += 1));
             }
         });
-        assert_eq!(*lock.lock().unwrap(), 200_000);
+        assert_eq!(*lock.lock().unwrap(), 4 * ROUNDS);
     }
 
     #[test]

@@ -93,6 +93,22 @@ impl Span {
             }
         }
     }
+
+    /// Writes it to a file. EFAULT: there is no memory, or not all of it may be read.
+    pub fn pour_into(self, file: BorrowedFd<'_>, at: u64) -> Result<()> {
+        let mut done = 0;
+        while done < self.len {
+            let at = i64::try_from(at).unwrap_or(i64::MAX).saturating_add(done as i64);
+            // SAFETY: the kernel reads only where the process has memory.
+            match unsafe { call!(libc::SYS_pwrite64, file.as_raw_fd(), self.start + done, self.len - done, at) } {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

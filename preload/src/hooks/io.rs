@@ -3,12 +3,37 @@
 use libc::{c_int, c_void, iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 use rsocket::{
     calls::{Route, descriptor::is_ours},
-    capi::boundary::{io as boundary, splice},
+    capi::boundary::{answer, io as boundary, splice},
     sys::inside,
 };
 
-use super::hooks;
+use super::{hooks, real};
 use crate::guard::ours;
+
+/// write(2). A provider that writes to its device does so with locks held and Rust code below it on the stack: no place to be cancelled at
+/// (pthreads(7): write() is a cancellation point), so the library's own writes are system calls. With a provider in software each message is
+/// one, so that they come first.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
+    if inside::is_set() {
+        // SAFETY: the caller's promises are those of the function's man page, which are the ones asked for.
+        return unsafe { boundary::write_kernel(fd, buffer, length) };
+    }
+    if is_ours(fd) {
+        // SAFETY: as above.
+        return unsafe { written(fd, buffer, length) };
+    }
+    real!(write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t)
+}
+
+#[inline(never)]
+unsafe fn written(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
+    // SAFETY: the caller's promises are those of the function's man page, which are the ones asked for.
+    match answer(|| unsafe { boundary::write(fd, buffer, length) }) {
+        Some(answer) => answer,
+        None => real!(write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t),
+    }
+}
 
 hooks! {
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t
@@ -20,11 +45,6 @@ hooks! {
     fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, address: *mut sockaddr, room: *mut socklen_t) -> ssize_t
         = ours(fd) => boundary::recvfrom(fd, buffer, length, flags, address, room);
 
-    // A provider that writes to its device does so with locks held and Rust code below it on the stack: no place to be cancelled at
-    // (pthreads(7): write() is a cancellation point), so the library's own writes are system calls.
-    fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t
-        = is_ours(fd) || inside::is_set()
-            => if inside::is_set() { boundary::write_kernel(fd, buffer, length) } else { boundary::write(fd, buffer, length) };
     fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t
         = ours(fd) => boundary::writev(fd, vectors, count, 0);
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t

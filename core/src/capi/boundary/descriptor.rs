@@ -35,7 +35,7 @@ pub fn leave(fd: c_int) {
     }
 }
 
-/// A child of this process becomes another program: the caller is that child, by vfork, or starts one by posix_spawn.
+/// A child of this process becomes another program: the caller is that child, by vfork, or starts one without fork.
 #[cold]
 pub fn child_execs() -> Route<c_int> {
     adopt::child_execs();
@@ -119,6 +119,7 @@ pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> Route<c_int> {
     match command {
         libc::F_DUPFD => duplicate(fd, number, false),
         libc::F_DUPFD_CLOEXEC => duplicate(fd, number, true),
+        libc::F_SETFD if number & libc::FD_CLOEXEC == 0 && !owner::is_current() => stranger_duplicates(fd),
         libc::F_GETFD | libc::F_SETFD | libc::F_GETFL | libc::F_SETFL | libc::F_GETOWN | libc::F_SETOWN => match owner::is_current() {
             true => descriptor::fcntl(fd, command, number),
             false => Route::Kernel,

@@ -26,7 +26,12 @@ use crate::{
 ///
 /// # Safety
 /// Unless NULL, `buffer` must be good for writes of `length` bytes.
+#[inline(always)]
 pub unsafe fn read(fd: c_int, buffer: *mut c_void, length: usize) -> Route<ssize_t> {
+    if super::is_usual(buffer, length) {
+        // SAFETY: as in `recv`.
+        return size(io::recv_one(fd, unsafe { core::slice::from_raw_parts_mut(buffer.cast(), length) }, 0));
+    }
     attempt!(super::access(buffer, length));
     // SAFETY: the caller's promise is the one asked for.
     match unsafe { super::bytes_mut(buffer, length.min(MOST_BYTES)) } {
@@ -39,8 +44,11 @@ pub unsafe fn read(fd: c_int, buffer: *mut c_void, length: usize) -> Route<ssize
 ///
 /// # Safety
 /// Unless NULL, `buffer` must be good for reads of `length` bytes.
+#[inline(always)]
 pub unsafe fn write(fd: c_int, buffer: *const c_void, length: usize) -> Route<ssize_t> {
-    attempt!(super::access(buffer, length));
+    if !super::is_usual(buffer, length) {
+        attempt!(super::access(buffer, length));
+    }
     // SAFETY: the caller's promise is the one asked for.
     unsafe { send(fd, buffer, length, 0) }
 }
@@ -49,7 +57,18 @@ pub unsafe fn write(fd: c_int, buffer: *const c_void, length: usize) -> Route<ss
 ///
 /// # Safety
 /// Unless NULL, `buffer` must be good for writes of `length` bytes.
+#[inline(always)]
 pub unsafe fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) -> Route<ssize_t> {
+    if super::is_usual(buffer, length) && flags & libc::MSG_TRUNC == 0 {
+        // SAFETY: neither bad nor nothing, so good for `length` bytes (the caller's promise).
+        return size(io::recv_one(fd, unsafe { core::slice::from_raw_parts_mut(buffer.cast(), length) }, flags));
+    }
+    // SAFETY: the caller's promise is the one asked for.
+    unsafe { recv_unusual(fd, buffer, length, flags) }
+}
+
+#[inline(never)]
+unsafe fn recv_unusual(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) -> Route<ssize_t> {
     let length = length.min(MOST_BYTES);
     attempt!(super::access(buffer, length));
     if flags & libc::MSG_TRUNC != 0 {
@@ -71,7 +90,18 @@ pub unsafe fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) 
 ///
 /// # Safety
 /// Unless NULL, `buffer` must be good for reads of `length` bytes, or of what there is before memory that cannot be read.
+#[inline(always)]
 pub unsafe fn send(fd: c_int, buffer: *const c_void, length: usize, flags: c_int) -> Route<ssize_t> {
+    if super::is_usual(buffer, length) {
+        // SAFETY: neither bad nor nothing, so good for `length` bytes (the caller's promise).
+        return size(io::send_one(fd, unsafe { core::slice::from_raw_parts(buffer.cast(), length) }, flags));
+    }
+    // SAFETY: the caller's promise is the one asked for.
+    unsafe { send_unusual(fd, buffer, length, flags) }
+}
+
+#[inline(never)]
+unsafe fn send_unusual(fd: c_int, buffer: *const c_void, length: usize, flags: c_int) -> Route<ssize_t> {
     attempt!(super::access(buffer, length.min(MOST_BYTES)));
     if length > MOST_BYTES {
         // SAFETY: the caller's promise is the one asked for.
@@ -88,10 +118,16 @@ pub unsafe fn send(fd: c_int, buffer: *const c_void, length: usize, flags: c_int
 ///
 /// # Safety
 /// Unless NULL, `buffer` must be good for reads of `length` bytes.
-#[inline]
-pub unsafe fn write_kernel(fd: c_int, buffer: *const c_void, length: usize) -> Route<ssize_t> {
+#[inline(always)]
+pub unsafe fn write_kernel(fd: c_int, buffer: *const c_void, length: usize) -> ssize_t {
     // SAFETY: reads the caller's memory only.
-    size(unsafe { call!(libc::SYS_write, fd, buffer, length) }.into())
+    match unsafe { call!(libc::SYS_write, fd, buffer, length) } {
+        Ok(count) => count as ssize_t,
+        Err(errno) => {
+            super::set_errno(errno.raw_os_error());
+            -1
+        }
+    }
 }
 
 /// readv(2), preadv2(2) at the current position: `flags` are those of recv(2).

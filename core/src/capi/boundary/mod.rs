@@ -155,6 +155,13 @@ fn access(start: *const c_void, length: usize) -> Result<()> {
     if in_user_space(start, length) { Ok(()) } else { Err(Errno::FAULT) }
 }
 
+/// Whether it is a program's memory, of no unusual length: what nearly every call names. If not, the other functions say what it is.
+#[inline(always)]
+fn is_usual(start: *const c_void, length: usize) -> bool {
+    const ADDRESSES: usize = isize::MAX as usize - FIRST_PAGE - vector::MOST_BYTES;
+    length.wrapping_sub(1) < vector::MOST_BYTES && start.addr().wrapping_sub(FIRST_PAGE) < ADDRESSES
+}
+
 fn is_bad(start: *const c_void, length: usize) -> bool {
     start.addr() < FIRST_PAGE || !in_user_space(start, length)
 }

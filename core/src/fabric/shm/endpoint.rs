@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod placed;
+mod taken;
 
 use core::net::SocketAddr;
 use std::{collections::VecDeque, os::fd::RawFd, sync::Arc};
@@ -22,7 +23,7 @@ use crate::{
     fabric::{ConnectFailure, Endpoint, EndpointConfig, EndpointLimits, FabricKind, Outcome, Region, Registrar, SleepWord, Token},
     log_debug,
     sys::descriptor::OwnFd,
-    work::{Completion, ExposedMemory, MessageMode, Operation, Payload, TransportError, WorkRequest},
+    work::{Completion, DataWrite, ExposedMemory, MessageMode, Operation, Payload, TransportError, WorkRequest},
 };
 
 /// How far the connection is.
@@ -203,7 +204,6 @@ impl ShmEndpoint {
     }
 
     /// Carries a request out. False: it has to wait for the peer to post receives.
-    #[inline(always)]
     fn carry_out(&mut self, request: &WorkRequest, bytes: Option<&[u8]>) -> bool {
         let (to, message) = match request.operation {
             Operation::Write { to } => (to, None),
@@ -238,7 +238,7 @@ impl ShmEndpoint {
         }
         if let Some(message) = message {
             self.put = self.put.wrapping_add(1);
-            peer.put(self.put, message);
+            peer.ring().put(self.put, message);
         }
         if request.signaled {
             self.done = Some(request.id);
@@ -331,54 +331,6 @@ impl ShmEndpoint {
     fn is_up(&self) -> bool {
         matches!(self.stage, Stage::Answered | Stage::Up) && self.broken.is_none()
     }
-
-    /// The next completion that is not a message.
-    #[inline]
-    fn other_completion(&mut self) -> Option<Completion> {
-        if let Some(id) = self.done.take() {
-            return Some(Completion::Sent { id });
-        }
-        match &mut self.broken {
-            Some(broken) if !broken.reported => {
-                broken.reported = true;
-                Some(Completion::Failed(broken.error))
-            }
-            _ => None,
-        }
-    }
-
-    /// The next message, if a receive is posted for it.
-    #[inline]
-    fn message(&mut self) -> Option<Completion> {
-        if self.taken == self.posted {
-            return None;
-        }
-        let next = self.taken.wrapping_add(1);
-        match self.own.memory().get(next) {
-            Entry::Message(message) => {
-                self.taken = next;
-                Some(Completion::Received { message })
-            }
-            Entry::Empty => None,
-            Entry::Nonsense => {
-                log_debug!("{:?}: nonsense in the ring", self.token);
-                self.fail(TransportError::Other(0));
-                None
-            }
-        }
-    }
-
-    /// As many messages as there are, and places for them.
-    #[inline]
-    fn messages(&mut self, out: &mut [Completion]) -> usize {
-        let mut count = 0;
-        for slot in out.iter_mut() {
-            let Some(next) = self.message() else { break };
-            *slot = next;
-            count += 1;
-        }
-        count
-    }
 }
 
 impl Endpoint for ShmEndpoint {
@@ -470,7 +422,23 @@ impl Endpoint for ShmEndpoint {
         Ok(())
     }
 
-    #[inline]
+    fn post_data(&mut self, data: &DataWrite, bytes: &[u8]) -> Result<()> {
+        let free = self.is_up() && self.waiting.is_empty() && self.peer_posted != self.put;
+        if let Some(peer) = self.peer.as_ref().filter(|_| free)
+            && peer.write(data.to, bytes)
+        {
+            self.put = self.put.wrapping_add(1);
+            peer.ring().put(self.put, data.immediate);
+            if data.signaled {
+                self.done = Some(data.id);
+            }
+            self.ring();
+            return Ok(());
+        }
+        // What it cannot be written to, is found there.
+        self.post_bytes(&data.request(), bytes)
+    }
+
     fn post_bytes(&mut self, request: &WorkRequest, bytes: &[u8]) -> Result<()> {
         if self.is_up() && self.waiting.is_empty() && self.carry_out(request, Some(bytes)) {
             self.ring();
@@ -516,22 +484,11 @@ impl Endpoint for ShmEndpoint {
         if !self.waiting.is_empty() {
             self.go_on();
         }
-        let mut count = self.messages(out);
-        if count < out.len() && !self.hung_up && self.own.memory().has_ended() {
-            self.hung_up = true;
-            // What it had put there before may have come since.
-            count += self.messages(out.get_mut(count..).unwrap_or_default());
-        }
-        if self.peer.as_ref().is_some_and(|peer| peer.layout().places()) && self.broken.is_none() {
-            self.take_placed();
-        }
-        if self.hung_up && count < out.len() {
-            self.fail(TransportError::Flushed);
-        }
-        for slot in out.iter_mut().skip(count) {
-            let Some(next) = self.other_completion() else { break };
-            *slot = next;
-            count += 1;
+        let count = self.messages(out);
+        // Nearly always there is nothing else.
+        let ended = self.hung_up || self.own.memory().has_ended();
+        if count < out.len() && ended || self.done.is_some() || self.broken.is_some() || self.peer_places() {
+            return self.poll_rest(out, count);
         }
         count
     }

@@ -146,6 +146,8 @@ pub(super) struct Memory {
     region: Region,
     layout: Layout,
     key: u32,
+    /// Where begins what is exposed: see [`Layout::targets_at`].
+    exposed_at: u64,
     /// Of a peer that places bytes: they are read from here.
     file: Option<OwnFd>,
 }
@@ -261,31 +263,11 @@ impl Memory {
         self.word(ENDED).load(Ordering::Acquire) == RESET
     }
 
+    /// The ring of messages.
     #[inline(always)]
-    fn slot(&self, number: u32) -> usize {
-        RING + ENTRY * (number & (self.layout.entries - 1)) as usize
-    }
-
-    /// Peer: puts the message of this number into the ring. What was written before is there for whoever sees it.
-    #[inline(always)]
-    pub(super) fn put(&self, number: u32, message: u32) {
-        if let Some(entry) = self.region.long(self.slot(number)) {
-            entry.store(u64::from(number) << 32 | u64::from(message), Ordering::Release);
-        }
-    }
-
-    /// Owner: the message of this number, if it is there.
-    #[inline(always)]
-    pub(super) fn get(&self, number: u32) -> Entry {
-        let entry = self.region.long(self.slot(number)).map_or(0, |entry| entry.load(Ordering::Acquire));
-        let found = (entry >> 32) as u32;
-        if found == number {
-            Entry::Message(entry as u32)
-        } else if found == number.wrapping_sub(self.layout.entries) || entry == 0 {
-            Entry::Empty
-        } else {
-            Entry::Nonsense
-        }
+    pub(super) fn ring(&self) -> Ring<'_> {
+        // Every layout has it.
+        Ring(self.region.longs(RING, self.layout.entries as usize).unwrap_or_default())
     }
 
     /// Peer: copies bytes to an address of the owner's. False: that is not memory that it exposes.
@@ -301,7 +283,7 @@ impl Memory {
 
     #[inline(always)]
     fn offset(&self, to: RemoteAddress) -> Option<usize> {
-        let exposed = to.key == self.key && to.addr >= u64::from(self.layout.targets_at());
+        let exposed = to.key == self.key && to.addr >= self.exposed_at;
         if exposed { usize::try_from(to.addr).ok() } else { None }
     }
 
@@ -315,7 +297,40 @@ impl Memory {
 
     /// Maps what a peer has handed over. Fails where its length can change, or is not what `layout` needs.
     pub(super) fn of_peer(file: BorrowedFd<'_>, layout: Layout, key: u32) -> Result<Self> {
-        Ok(Memory { region: map_sealed(file, layout.len())?, layout, key, file: None })
+        Ok(Memory { region: map_sealed(file, layout.len())?, layout, key, exposed_at: layout.targets_at().into(), file: None })
+    }
+}
+
+/// The ring of messages of a [`Memory`], whose length is a power of two.
+#[derive(Clone, Copy)]
+pub(super) struct Ring<'a>(&'a [AtomicU64]);
+
+impl Ring<'_> {
+    #[inline(always)]
+    fn entry(&self, number: u32) -> Option<&AtomicU64> {
+        self.0.get(number as usize & self.0.len().wrapping_sub(1))
+    }
+
+    /// Peer: puts the message of this number into the ring. What was written before is there for whoever sees it.
+    #[inline(always)]
+    pub(super) fn put(&self, number: u32, message: u32) {
+        if let Some(entry) = self.entry(number) {
+            entry.store(u64::from(number) << 32 | u64::from(message), Ordering::Release);
+        }
+    }
+
+    /// Owner: the message of this number, if it is there.
+    #[inline(always)]
+    pub(super) fn get(&self, number: u32) -> Entry {
+        let entry = self.entry(number).map_or(0, |entry| entry.load(Ordering::Acquire));
+        let found = (entry >> 32) as u32;
+        if found == number {
+            Entry::Message(entry as u32)
+        } else if found == number.wrapping_sub(self.0.len() as u32) || entry == 0 {
+            Entry::Empty
+        } else {
+            Entry::Nonsense
+        }
     }
 }
 
@@ -349,7 +364,8 @@ impl Own {
     /// Makes the memory that `layout` describes, all zeros.
     pub(super) fn new(layout: Layout, key: u32) -> Result<Self> {
         let file = sealed_file(layout.len())?;
-        let memory = Arc::new(Memory { region: Region::shared(file.as_fd(), layout.len())?, layout, key, file: None });
+        let region = Region::shared(file.as_fd(), layout.len())?;
+        let memory = Arc::new(Memory { region, layout, key, exposed_at: layout.targets_at().into(), file: None });
         let (targets_at, receive_at) = (layout.targets_at() as usize, layout.receive_at() as usize);
         // SAFETY: the windows are dropped before the region (the order of the fields).
         let targets = unsafe { memory.region.window(targets_at, layout.targets as usize) }?;

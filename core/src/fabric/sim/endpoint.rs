@@ -9,12 +9,13 @@ use std::{
 use rustix::fd::{AsRawFd, OwnedFd};
 
 use super::{
+    lent::SimRegistrar,
     lock,
     world::{End, Memory, Side, World},
 };
 use crate::{
     error::Result,
-    fabric::{Endpoint, EndpointLimits, FabricKind, Listening, Region, Token},
+    fabric::{Endpoint, EndpointLimits, FabricKind, Listening, Region, Registrar, Token},
     sys::descriptor,
     work::{Completion, ExposedMemory, WorkRequest},
 };
@@ -77,6 +78,10 @@ impl Endpoint for SimEndpoint {
 
     fn post_sends(&mut self, work: &[WorkRequest]) -> Result<()> {
         lock(&self.world).post_sends(self.end, work)
+    }
+
+    fn registrar(&self) -> Option<Arc<dyn Registrar>> {
+        Some(Arc::new(SimRegistrar { world: Arc::clone(&self.world), end: self.end }))
     }
 
     fn post_receives(&mut self, count: u32) -> Result<()> {

@@ -10,6 +10,7 @@
 
 pub mod datagram;
 mod endpoint;
+mod lent;
 mod random;
 mod setup;
 mod traffic;
@@ -189,6 +190,11 @@ impl Sim {
     /// Endpoints that a stack holds. Events that were not taken count as nobody's.
     pub fn endpoint_count(&self) -> usize {
         lock(&self.world).held
+    }
+
+    /// Registrations of programs' memory that a stack holds.
+    pub fn registration_count(&self) -> usize {
+        lock(&self.world).lent.count()
     }
 
     /// How often a message found no receive.

@@ -1,8 +1,6 @@
 //! How requests travel between the two sides of a simulated connection, and how they complete.
 
-use std::sync::Arc;
-
-use super::world::{Action, End, FIRST_WORD, Flight, Memory, Phase, Role, World};
+use super::world::{Action, End, FIRST_WORD, Flight, Phase, Role, World};
 use crate::{
     error::{Errno, Result},
     sys::descriptor,
@@ -66,8 +64,9 @@ impl World {
         let side = self.side(end).ok_or(Errno::NODEV)?;
         side.last_id = Some(work.id);
         side.outstanding.push_back(work.id);
-        let mode = side.limits.mode;
-        let inline = if work.payload.len() <= side.limits.inline { Some(bytes_of(&side.memory, &work.payload)?) } else { None };
+        let limits = side.limits;
+        let mode = limits.mode;
+        let inline = if work.payload.len() <= limits.inline { Some(self.bytes_of(end, &work.payload)?) } else { None };
         let other_mode = match work.operation {
             Operation::Write { .. } => false,
             Operation::WriteWithImmediate { .. } => mode == MessageMode::Send,
@@ -167,9 +166,9 @@ impl World {
 
     fn deliver(&mut self, end: End, work: &WorkRequest, inline: Option<Vec<u8>>) {
         let Some(sender) = self.side(end) else { return };
-        let (mode, memory) = (sender.limits.mode, Arc::clone(&sender.memory));
+        let mode = sender.limits.mode;
         // Not before now: who has changed the bytes meanwhile has changed what arrives.
-        let Ok(bytes) = inline.map_or_else(|| bytes_of(&memory, &work.payload), Ok) else { return };
+        let Ok(bytes) = inline.map_or_else(|| self.bytes_of(end, &work.payload), Ok) else { return };
         let len = work.payload.len();
         let (placed, message) = match work.operation {
             Operation::Write { to } => (self.place(end.other(), to, &bytes), None),
@@ -216,7 +215,7 @@ impl World {
             _ if bytes.is_empty() => Ok(()),
             (Some(offset), _) => side.memory.receive.write(offset, bytes),
             (None, Some(offset)) => side.memory.targets.write(offset, bytes),
-            (None, None) => Err(Errno::FAULT),
+            (None, None) => self.lent.write(end, to, bytes),
         };
         written.is_ok()
     }
@@ -261,20 +260,25 @@ impl World {
             self.complete(end, Completion::Failed(TransportError::Flushed));
         }
     }
-}
 
-/// The bytes of a payload as they are now.
-fn bytes_of(memory: &Memory, payload: &Payload) -> Result<Vec<u8>> {
-    match payload {
-        Payload::Empty => Ok(Vec::new()),
-        Payload::Bytes { bytes, len } => Ok(bytes.get(..usize::from(*len)).unwrap_or(bytes).to_vec()),
-        // The simulation registers none.
-        Payload::Registered { .. } => Err(Errno::FAULT),
-        Payload::SendArea { offset, len } => {
-            let size = |value: u32| usize::try_from(value).map_err(|_| Errno::FAULT);
-            let mut bytes = vec![0; size(*len)?];
-            memory.send.read(size(*offset)?, &mut bytes)?;
-            Ok(bytes)
+    /// The bytes of a payload as they are now.
+    fn bytes_of(&mut self, end: End, payload: &Payload) -> Result<Vec<u8>> {
+        match *payload {
+            Payload::Empty => Ok(Vec::new()),
+            Payload::Bytes { bytes, len } => Ok(bytes.get(..usize::from(len)).unwrap_or(&bytes).to_vec()),
+            Payload::Registered { addr, key, len } => {
+                let bytes = self.lent.read(end, RemoteAddress { addr, key }, len);
+                if let Err(errno) = bytes {
+                    self.violation(end, format_args!("{len} bytes of memory {key:#x} are not to be had: {errno}"));
+                }
+                bytes
+            }
+            Payload::SendArea { offset, len } => {
+                let size = |value: u32| usize::try_from(value).map_err(|_| Errno::FAULT);
+                let mut bytes = vec![0; size(len)?];
+                self.side(end).ok_or(Errno::NODEV)?.memory.send.read(size(offset)?, &mut bytes)?;
+                Ok(bytes)
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fd::OwnedFd;
 
-use super::{Host, Random, Settings};
+use super::{Host, Random, Settings, lent::Lent};
 use crate::{
     error::Result,
     fabric::{ConnectFailure, EndpointConfig, EndpointLimits, Region, Token},
@@ -25,7 +25,7 @@ const MOST_TRACE: usize = 1000;
 pub(super) const FIRST_WORD: u64 = 1_000_000_000;
 
 /// The distance of exposed areas in the simulated address space, in bytes; larger than any area.
-const ADDRESS_STEP: u64 = 1 << 32;
+pub(super) const ADDRESS_STEP: u64 = 1 << 32;
 
 /// Which side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -227,6 +227,8 @@ pub(super) struct World {
     pub(super) trace: VecDeque<String>,
     pub(super) digest: u64,
     pub(super) not_ready: u64,
+    /// Memory that programs have registered.
+    pub(super) lent: Lent,
     /// Handles of endpoints that were not dropped yet.
     pub(super) held: usize,
     cuts: BTreeSet<(Host, Host)>,
@@ -247,6 +249,7 @@ impl World {
             trace: VecDeque::new(),
             digest: 0,
             not_ready: 0,
+            lent: Lent::default(),
             held: 0,
             cuts: BTreeSet::new(),
             agenda: BTreeMap::new(),

@@ -12,6 +12,7 @@ use super::{
     cm::Id,
     event::Shared,
     libs,
+    memory::Located,
     post::{self, BATCH},
     queues::RETRIES,
     spare::{Parts, Remains},
@@ -20,7 +21,7 @@ use crate::{
     error::{Errno, Result},
     fabric::{Endpoint, EndpointLimits, FabricKind, Path, Region, Registrar, Token},
     sys::inside,
-    work::{Completion, ExposedMemory, MessageMode, TransportError, WorkRequest},
+    work::{Completion, DataWrite, ExposedMemory, MessageMode, TransportError, WorkRequest},
 };
 
 /// Retries after "receiver not ready": 7 is for ever.
@@ -143,6 +144,20 @@ impl Endpoint for VerbsEndpoint {
             return post::send(qp, areas, inline, work);
         }
         work.chunks(BATCH).try_for_each(|batch| post::send(qp, areas, inline, batch))
+    }
+
+    fn post_data(&mut self, data: &DataWrite, bytes: &[u8]) -> Result<()> {
+        let areas = &mut self.parts.areas;
+        let inline = data.len <= self.limits.inline;
+        let from = if inline {
+            // The provider copies them before it returns.
+            Located { addr: bytes.as_ptr().expose_provenance() as u64, key: 0 }
+        } else {
+            areas.send().write(data.offset as usize, bytes)?;
+            areas.locate(data.offset, data.len, true)?
+        };
+        let _inside = inside::enter();
+        post::data(self.parts.queues.qp(), data, from, inline)
     }
 
     fn post_receives(&mut self, count: u32) -> Result<()> {

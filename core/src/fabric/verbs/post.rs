@@ -13,14 +13,13 @@ use super::{
 };
 use crate::{
     error::Result,
-    work::{Completion, MessageMode, Operation, Payload, RemoteAddress, TransportError, WorkRequest},
+    work::{Completion, DataWrite, MessageMode, Operation, Payload, RemoteAddress, TransportError, WorkRequest},
 };
 
 /// Work requests that go to the device in one call, and completions that are taken in one.
 pub(super) const BATCH: usize = 16;
 
 /// Posts a batch of at most [`BATCH`] work requests; longer input is cut off.
-#[inline(always)]
 pub(super) fn send(qp: *mut ibv_qp, areas: &mut Areas, inline: u32, work: &[WorkRequest]) -> Result<()> {
     // Neither is filled in beforehand: 2 KiB, of which one request uses an eighth of a KiB.
     let mut entries = [const { MaybeUninit::<ibv_sge>::uninit() }; BATCH];
@@ -40,6 +39,21 @@ pub(super) fn send(qp: *mut ibv_qp, areas: &mut Areas, inline: u32, work: &[Work
     // SAFETY: the queue pair is valid; one request at least is written, all are chained, the last ends the chain; requests, entries
     // and inline payloads live until the call returns, other payloads lie in registered memory.
     libs::check_code(unsafe { rdma_sys::ibv_post_send(qp, first.cast(), &mut bad) })
+}
+
+/// Posts a message with bytes, which lie at `from`: there until the call returns if they go `inline`, else until it has completed.
+#[inline(always)]
+pub(super) fn data(qp: *mut ibv_qp, data: &DataWrite, from: Located, inline: bool) -> Result<()> {
+    let mut entry = ibv_sge { addr: from.addr, length: data.len, lkey: from.key };
+    let mut flags = if data.signaled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
+    if inline {
+        flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+    }
+    let what = (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, data.to, data.immediate);
+    let mut request = request(data.id, core::ptr::null_mut(), (&raw mut entry, 1), flags, what);
+    let mut bad = core::ptr::null_mut();
+    // SAFETY: as in `send`; what goes inline is a live slice, other bytes lie in registered memory.
+    libs::check_code(unsafe { rdma_sys::ibv_post_send(qp, &raw mut request, &mut bad) })
 }
 
 /// Posts `count` receives, at most [`BATCH`]; `slot` names the message slot of each (iWARP).
@@ -70,7 +84,7 @@ pub(super) fn receive(qp: *mut ibv_qp, areas: &Areas, mode: MessageMode, count: 
     libs::check_code(unsafe { rdma_sys::ibv_post_recv(qp, first, &mut bad) })
 }
 
-/// Writes `request`, and `entry` if it has a payload.
+/// Writes `to_device`, and `entry` if it has a payload.
 #[inline(always)]
 fn translate(
     areas: &mut Areas,
@@ -78,7 +92,7 @@ fn translate(
     work: &WorkRequest,
     entry: &mut MaybeUninit<ibv_sge>,
     next: *mut ibv_send_wr,
-    request: &mut MaybeUninit<ibv_send_wr>,
+    to_device: &mut MaybeUninit<ibv_send_wr>,
 ) -> Result<()> {
     let mut flags = if work.signaled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
     let len = work.payload.len();
@@ -103,9 +117,22 @@ fn translate(
         Operation::Send => (ibv_wr_opcode::IBV_WR_SEND, RemoteAddress::default(), 0),
     };
     let to = if num_sge == 0 { RemoteAddress::default() } else { to };
+    to_device.write(request(work.id, next, (sg_list, num_sge), flags, (opcode, to, immediate)));
+    Ok(())
+}
+
+/// A request in the device's form, with the opcode, the address and the message for the peer.
+#[inline(always)]
+fn request(
+    id: u64,
+    next: *mut ibv_send_wr,
+    (sg_list, num_sge): (*mut ibv_sge, c_int),
+    flags: u32,
+    (opcode, to, immediate): (ibv_wr_opcode::Type, RemoteAddress, u32),
+) -> ibv_send_wr {
     let none = ibv_mw_bind_info { mr: core::ptr::null_mut(), addr: 0, length: 0, mw_access_flags: 0 };
-    request.write(ibv_send_wr {
-        wr_id: work.id,
+    ibv_send_wr {
+        wr_id: id,
         next,
         sg_list,
         num_sge,
@@ -115,8 +142,7 @@ fn translate(
         wr: wr_t { rdma: rdma_t { remote_addr: to.addr, rkey: to.key } },
         qp_type: qp_type_t { xrc: xrc_t { remote_srqn: 0 } },
         bind_mw_tso_union: bind_mw_tso_union_t { bind_mw: rdma_sys::bind_mw_t { mw: core::ptr::null_mut(), rkey: 0, bind_info: none } },
-    });
-    Ok(())
+    }
 }
 
 /// What a work completion says.

@@ -5,8 +5,8 @@ use super::{
     queue::SendQueue, receive::Receiver, send::Sender,
 };
 use crate::{
-    wire::{ByteOrder, ConnectRecord, Control, IomapRecord, Message, Sge, decode_iomap_size, encode_iomap_size},
-    work::{ExposedMemory, MessageMode, WorkRequest},
+    wire::{ByteOrder, ConnectRecord, Control, IomapRecord, MAX_DATA, Message, Sge, decode_iomap_size, encode_iomap_size},
+    work::{ExposedMemory, MessageMode},
 };
 
 /// What is known of the peer once it is connected.
@@ -31,7 +31,7 @@ pub struct Connection {
     iomap_entries: u16,
     receive_queue: u16,
     /// Send queue entries for data.
-    data_queue: u32,
+    pub(super) data_queue: u32,
     pub(super) peer: Option<Peer>,
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
@@ -122,6 +122,9 @@ impl Connection {
     /// A message arrived and used up a receive. `tables` is read for SGL and IOMAP messages only; the records of the target list in the
     /// result were taken over, and have to be zeroed there before anything is posted.
     pub fn received(&mut self, message: u32, tables: &dyn Tables) -> Result<Taken, PeerFault> {
+        if let Some(taken) = self.received_data(message) {
+            return taken.map(|()| Taken::NONE);
+        }
         self.receiver.receive_used();
         // Nothing that comes after the end matters, whatever it is.
         if self.peer_disconnected() {
@@ -132,6 +135,22 @@ impl Connection {
             self.broken_by_peer();
         }
         taken
+    }
+
+    /// As [`Connection::received`], of what nearly every message is: data, while both directions are open. `None`, and nothing is done,
+    /// where it is another.
+    #[inline(always)]
+    pub fn received_data(&mut self, message: u32) -> Option<Result<(), PeerFault>> {
+        // As it is sent: a DATA message is its length. (With 4-byte SENDs it may have to be turned round first.)
+        if self.state != State::Open || self.mode != MessageMode::Immediate || message > MAX_DATA {
+            return None;
+        }
+        self.receiver.receive_used();
+        let taken = self.receiver.data(message);
+        if taken.is_err() {
+            self.broken_by_peer();
+        }
+        Some(taken)
     }
 
     /// Something arrived that is no message: see `Completion::ReceivedMalformed`.
@@ -180,6 +199,7 @@ impl Connection {
     }
 
     /// How many receives to post again now. They come in batches.
+    #[inline(always)]
     pub fn receives_due(&self) -> u32 {
         self.receiver.receives_due()
     }
@@ -205,8 +225,9 @@ impl Connection {
     }
 
     /// The next contiguous piece to read: offset in the receive area and length.
+    #[inline(always)]
     pub fn read_at(&self) -> Option<(u32, u32)> {
-        self.receiver.peek_at(0)
+        self.receiver.read_at()
     }
 
     /// The contiguous piece that starts `skip` bytes after the read position.
@@ -215,6 +236,7 @@ impl Connection {
     }
 
     /// The application has taken `count` bytes, at most [`Connection::readable`]. May make a grant due.
+    #[inline(always)]
     pub fn consume(&mut self, count: u32) {
         self.receiver.consume(count);
     }
@@ -250,20 +272,6 @@ impl Connection {
         if self.has_queue_entries(1) {
             self.sender.commit(count);
         }
-    }
-
-    /// As [`Connection::commit`], and gives the message's work request at once, to be posted next, where nothing else waits: the way of
-    /// nearly every write. `None`: it is among those of [`Connection::poll_work`]. `count` is at most what [`Connection::writable`] says now.
-    #[inline(always)]
-    #[must_use = "what is given is to be posted"]
-    pub fn commit_and_poll(&mut self, count: u32) -> Option<WorkRequest> {
-        if self.mode != MessageMode::Immediate || self.has_work() {
-            self.commit(count);
-            return None;
-        }
-        debug_assert!(count <= self.writable(), "the caller has just asked");
-        let message = self.sender.message(count)?;
-        Some(self.immediate_data(message))
     }
 
     /// Bytes committed that are not known to have arrived.

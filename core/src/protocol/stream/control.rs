@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     wire::{Control, Message, Sge},
-    work::{MessageMode, Operation, Payload, RemoteAddress, WorkRequest},
+    work::{DataWrite, MessageMode, Operation, Payload, RemoteAddress, WorkRequest},
 };
 
 /// Control messages that wait for their turn. Grants are not among them: whether one is due can be seen from the receiver.
@@ -37,6 +37,36 @@ impl Due {
 }
 
 impl Connection {
+    /// Whether anything may be due besides data that is committed from now on. If not, there is nothing to post, and nothing that waits
+    /// for its turn either.
+    #[inline(always)]
+    pub fn may_have_work(&self) -> bool {
+        self.grant_is_due() || self.is_something_due()
+    }
+
+    /// As [`Connection::may_have_work`], grants apart.
+    #[inline(always)]
+    fn is_something_due(&self) -> bool {
+        let Due { second, keep_alive, end } = &self.due;
+        self.sender.committed() > 0 || *keep_alive || end.is_some() || second.is_some() || self.iomaps.due() > 0
+    }
+
+    /// A message of the next `len` bytes at [`Connection::write_at`], to be posted at once: what nearly every write is. `None`, and nothing
+    /// is done, where they do not fit into one, or something goes before them: then [`Connection::commit`] knows what to do.
+    #[inline(always)]
+    #[must_use = "what is given is to be posted"]
+    pub fn data_at_once(&mut self, len: usize) -> Option<DataWrite> {
+        let free = self.state.may_send() && self.mode == MessageMode::Immediate && self.queue.data_entries() < self.data_queue;
+        if !free || self.may_have_work() || len == 0 || len > self.sender.writable() as usize {
+            return None;
+        }
+        let Committed { offset, to, .. } = self.sender.take(len as u32);
+        let (id, signaled) = self.queue.number(to.length, Class::Data, Signal::WhenDue);
+        let message = Message::Data(to.length);
+        let to_address = RemoteAddress { addr: to.addr, key: to.key };
+        Some(DataWrite { id, to: to_address, immediate: message.to_u32(), offset, len: to.length, signaled })
+    }
+
     /// The next work request to post. They are to be posted in the order in which they come.
     #[inline]
     pub fn poll_work(&mut self) -> Option<WorkRequest> {
@@ -71,7 +101,7 @@ impl Connection {
     }
 
     /// Whether [`Connection::poll_work`] has something now.
-    #[inline]
+    #[inline(never)]
     pub fn has_work(&self) -> bool {
         self.due.second.is_some()
             || self.sender.committed() > 0
@@ -123,8 +153,9 @@ impl Connection {
     }
 
     /// A peer that sends nothing more needs no grant.
+    #[inline(always)]
     fn grant_is_due(&self) -> bool {
-        self.peer.is_some() && self.state.peer_may_send() && self.receiver.grant_due()
+        self.receiver.grant_due() && self.state.peer_may_send() && self.peer.is_some()
     }
 
     /// An SGL message: always the newest limit, and the next half of the ring if it is free.
@@ -161,22 +192,10 @@ impl Connection {
         self.message(to, payload, message, Class::Data, Signal::WhenDue)
     }
 
-    /// The work request of a DATA message where it is one. Not by [`Connection::data`]: this is the way of nearly every write.
-    #[inline(always)]
-    pub(super) fn immediate_data(&mut self, committed: Committed) -> WorkRequest {
-        let (to, payload) = committed.transfer();
-        self.immediate(to, payload, Message::Data(committed.to.length), Class::Data, Signal::WhenDue)
-    }
-
-    #[inline(always)]
-    fn immediate(&mut self, to: RemoteAddress, payload: Payload, message: Message, class: Class, signal: Signal) -> WorkRequest {
-        self.queue.post(Operation::WriteWithImmediate { to, immediate: message.to_u32() }, payload, class, signal)
-    }
-
     /// The work request of a message; the first of two where a payload cannot take the message along.
     fn message(&mut self, to: RemoteAddress, payload: Payload, message: Message, class: Class, signal: Signal) -> WorkRequest {
         if self.mode == MessageMode::Immediate {
-            return self.immediate(to, payload, message, class, signal);
+            return self.queue.post(Operation::WriteWithImmediate { to, immediate: message.to_u32() }, payload, class, signal);
         }
         if payload.is_empty() {
             let bytes = Payload::bytes(&self.order.put_u32(message.to_u32()));

@@ -109,6 +109,8 @@ impl SendCredit {
 pub(super) struct ReceiveCredit {
     /// The size of our receive queue.
     size: u16,
+    /// So many messages that were consumed make a grant due.
+    due_at: u16,
     /// DATA messages read completely by the application, and IOMAP messages.
     consumed: u16,
     /// `consumed` at the time of the last grant.
@@ -120,7 +122,7 @@ pub(super) struct ReceiveCredit {
 impl ReceiveCredit {
     pub(super) fn new(size: u16) -> Self {
         let size = size.max(1);
-        ReceiveCredit { size, consumed: 0, granted_at: 0, left: size }
+        ReceiveCredit { size, due_at: (size / 2).max(1), consumed: 0, granted_at: 0, left: size }
     }
 
     pub(super) fn size(&self) -> u16 {
@@ -155,8 +157,9 @@ impl ReceiveCredit {
     }
 
     /// Whether half of the queue was consumed since the last grant.
+    #[inline(always)]
     pub(super) fn due(&self) -> bool {
-        self.since_grant() >= (self.size / 2).max(1)
+        self.since_grant() >= self.due_at
     }
 
     /// The limit to grant now. The caller sends it.

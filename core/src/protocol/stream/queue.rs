@@ -36,125 +36,144 @@ pub(super) enum Signal {
     Yes,
 }
 
-#[derive(Debug)]
-struct Posted {
+/// Requests that complete together: one that is signaled, and those before it that are not.
+#[derive(Debug, Default)]
+struct Group {
+    entries: u32,
     /// Bytes of the send area.
     bytes: u32,
-    class: Class,
-    signaled: bool,
+    data_entries: u32,
+    /// Control messages, keep-alives among them.
+    controls: u32,
+    /// Requests from registered memory.
+    registered: u32,
+    keep_alive: bool,
+}
+
+/// What may go unsignaled.
+#[derive(Debug)]
+struct Most {
+    entries: u32,
+    bytes: u32,
+    controls: u32,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct SendQueue {
-    /// In order; the last one has number `next_id - 1`.
-    posted: VecDeque<Posted>,
+    /// Those that were posted and are not known to be done, in order.
+    groups: VecDeque<Group>,
+    /// Since the last signaled one.
+    open: Group,
+    /// The number of the next request.
     next_id: u64,
-    /// Signaled requests in `posted`.
-    signaled: u32,
-    /// Data entries in `posted`.
+    /// All before this one are done.
+    done: u64,
+    /// Data entries that are not done.
     data_entries: u32,
-    /// Control messages, keep-alives among them, in `posted`.
+    /// Control messages, keep-alives among them, that are not done.
     controls: u32,
     keep_alive: bool,
     /// Requests from registered memory in all: done, and posted.
     registered: (u64, u64),
-    /// Since the last signaled one.
-    unsignaled: Unsignaled,
-    most_unsignaled: Unsignaled,
+    most_unsignaled: Most,
     signal_all: bool,
-}
-
-#[derive(Debug, Default)]
-struct Unsignaled {
-    entries: u32,
-    bytes: u32,
-    controls: u32,
 }
 
 impl SendQueue {
     /// A queue with room for `data_entries` and the control messages; `send_bytes` is the size of the send area.
     pub(super) fn new(data_entries: u32, send_bytes: u32) -> Self {
         SendQueue {
-            posted: VecDeque::new(),
+            groups: VecDeque::new(),
+            open: Group::default(),
             next_id: 0,
-            signaled: 0,
+            done: 0,
             data_entries: 0,
             controls: 0,
             keep_alive: false,
             registered: (0, 0),
-            unsignaled: Unsignaled::default(),
-            most_unsignaled: Unsignaled { entries: data_entries / 4, bytes: send_bytes / 4, controls: CONTROL_MESSAGES / 2 },
+            most_unsignaled: Most { entries: data_entries / 4, bytes: send_bytes / 4, controls: CONTROL_MESSAGES / 2 },
             signal_all: false,
         }
     }
 
     /// Numbers a work request. `operation` and `payload` must be posted next.
-    #[inline(always)]
     pub(super) fn post(&mut self, operation: Operation, payload: Payload, class: Class, signal: Signal) -> WorkRequest {
         let bytes = if let Payload::SendArea { len, .. } = payload { len } else { 0 };
-        let control = matches!(class, Class::Control | Class::KeepAlive);
-        self.unsignaled.entries += 1;
-        self.unsignaled.bytes = self.unsignaled.bytes.saturating_add(bytes);
-        self.unsignaled.controls += u32::from(control);
+        let (id, signaled) = self.number(bytes, class, signal);
+        WorkRequest { id, operation, payload, signaled }
+    }
+
+    /// As [`SendQueue::post`], of a request with so many bytes of the send area: its number, and whether it is signaled.
+    #[inline(always)]
+    pub(super) fn number(&mut self, bytes: u32, class: Class, signal: Signal) -> (u64, bool) {
+        let data = u32::from(matches!(class, Class::Data | Class::Registered));
+        let control = u32::from(matches!(class, Class::Control | Class::KeepAlive));
+        let registered = u32::from(class == Class::Registered);
+        self.open.entries += 1;
+        self.open.bytes = self.open.bytes.saturating_add(bytes);
+        self.open.data_entries += data;
+        self.open.controls += control;
+        self.open.registered += registered;
+        self.open.keep_alive |= class == Class::KeepAlive;
+        self.data_entries += data;
+        self.controls += control;
+        self.registered.1 += u64::from(registered);
+        self.keep_alive |= class == Class::KeepAlive;
         let signaled = match signal {
             Signal::No => false,
             Signal::WhenDue => self.signal_all || self.is_due(),
             Signal::Yes => true,
         };
         if signaled {
-            self.unsignaled = Unsignaled::default();
-            self.signaled += 1;
+            self.close_group();
         }
-        self.data_entries += u32::from(matches!(class, Class::Data | Class::Registered));
-        self.registered.1 += u64::from(class == Class::Registered);
-        self.controls += u32::from(control);
-        self.keep_alive |= class == Class::KeepAlive;
-        self.posted.push_back(Posted { bytes, class, signaled });
         let id = self.next_id;
         self.next_id += 1;
-        WorkRequest { id, operation, payload, signaled }
+        (id, signaled)
     }
 
+    #[inline(never)]
+    fn close_group(&mut self) {
+        self.groups.push_back(core::mem::take(&mut self.open));
+    }
+
+    #[inline(always)]
     fn is_due(&self) -> bool {
-        let (now, most) = (&self.unsignaled, &self.most_unsignaled);
+        let (now, most) = (&self.open, &self.most_unsignaled);
         now.entries >= most.entries || now.bytes >= most.bytes || now.controls >= most.controls
     }
 
-    /// The request `id` and all before it are done. Returns the bytes of the send area that are free now.
+    /// The request `id` and all before it are done: a signaled one. Returns the bytes of the send area that are free now.
     pub(super) fn done(&mut self, id: u64) -> u32 {
-        let first = self.next_id - self.posted.len() as u64;
         let mut bytes = 0;
         // An id that was never given out would be an error of the fabric: it frees no more than there is.
-        for _ in first..id.saturating_add(1).min(self.next_id) {
-            let Some(done) = self.posted.pop_front() else { break };
-            bytes += done.bytes;
-            self.signaled -= u32::from(done.signaled);
-            match done.class {
-                Class::Data => self.data_entries -= 1,
-                Class::Registered => {
-                    self.data_entries -= 1;
-                    self.registered.0 += 1;
-                }
-                Class::ControlRecord => {}
-                Class::Control => self.controls -= 1,
-                Class::KeepAlive => {
-                    self.controls -= 1;
-                    self.keep_alive = false;
-                }
-            }
+        while let Some(group) = self.groups.front()
+            && self.done + u64::from(group.entries) <= id.saturating_add(1)
+            && let Some(group) = self.groups.pop_front()
+        {
+            bytes += self.free(&group);
         }
         bytes
     }
 
+    fn free(&mut self, group: &Group) -> u32 {
+        self.done += u64::from(group.entries);
+        self.data_entries -= group.data_entries;
+        self.controls -= group.controls;
+        self.registered.0 += u64::from(group.registered);
+        self.keep_alive &= !group.keep_alive;
+        group.bytes
+    }
+
     /// The connection is over: nothing completes any more.
     pub(super) fn clear(&mut self) {
+        self.close_group();
         let _ = self.done(self.next_id);
-        self.unsignaled = Unsignaled::default();
     }
 
     pub(super) fn outstanding(&self) -> u32 {
-        self.posted.len() as u32
+        (self.next_id - self.done) as u32
     }
 
     pub(super) fn data_entries(&self) -> u32 {
@@ -176,12 +195,12 @@ impl SendQueue {
 
     /// Whether a completion is on its way. The requests after the last one of these may be done or not.
     pub(super) fn completion_is_due(&self) -> bool {
-        self.signaled > 0
+        !self.groups.is_empty()
     }
 
     /// Whether the latest request will complete only together with a later one.
     pub(super) fn ends_unsignaled(&self) -> bool {
-        self.posted.back().is_some_and(|last| !last.signaled)
+        self.open.entries > 0
     }
 
     pub(super) fn set_signal_all(&mut self, on: bool) {

@@ -15,13 +15,19 @@ pub(super) struct Receiver {
     readable: u32,
     /// Messages with data that have arrived in all, modulo 2^32.
     arrivals: u32,
-    /// Bytes that were advertised and have not arrived. Together with `readable` never more than the ring.
+    /// Bytes that were advertised and have not arrived: of the half that is being filled, and of the one after it, which is all there or not.
     room: u32,
-    /// Bytes that are still unread of each message, in order. At most as many as the receive queue has entries.
+    room_after: u32,
+    /// Bytes of the ring that are neither that nor readable.
+    free: u32,
+    /// Bytes that are still unread of the oldest message; 0: there is none.
+    oldest: u32,
+    /// The lengths of those that came after it, in order. At most as many as the receive queue has entries.
     messages: VecDeque<u32>,
     credit: ReceiveCredit,
-    /// Receives used up and not posted again.
+    /// Receives used up and not posted again, and how many of them are posted again at once.
     used: u32,
+    batch: u32,
     /// Whether the half to be advertised next is the second one.
     second_half: bool,
     /// Most of the first half is still to be filled: a connection that carries little never needs the second one, and is spared a
@@ -41,9 +47,13 @@ impl Receiver {
             readable: 0,
             arrivals: 0,
             room: size / 2,
+            room_after: 0,
+            free: size / 2,
+            oldest: 0,
             messages: VecDeque::new(),
             credit: ReceiveCredit::new(queue),
             used: 0,
+            batch: (u32::from(queue) / 4).clamp(1, REPOST_BATCH),
             second_half: true,
             fresh: true,
             single_record: false,
@@ -59,6 +69,7 @@ impl Receiver {
         self.size / 2
     }
 
+    #[inline(always)]
     pub(super) fn receive_used(&mut self) {
         self.used = self.used.saturating_add(1);
     }
@@ -67,21 +78,17 @@ impl Receiver {
         u32::from(self.credit.size()) + RECEIVE_SLACK
     }
 
+    #[inline(always)]
     pub(super) fn receives_due(&self) -> u32 {
-        let batch = (u32::from(self.credit.size()) / 4).clamp(1, REPOST_BATCH);
-        if self.used >= batch { self.used } else { 0 }
+        if self.used >= self.batch { self.used } else { 0 }
     }
 
     pub(super) fn receives_posted(&mut self, count: u32) {
         self.used = self.used.saturating_sub(count);
     }
 
-    /// How much may still arrive in the half that is being filled: what was advertised are whole halves.
-    fn room_in_half(&self) -> u32 {
-        if self.room > self.half() { self.room - self.half() } else { self.room }
-    }
-
     /// `by` bytes after `at` in the ring. Both are at most the size of the ring.
+    #[inline(always)]
     fn wrap(&self, at: u32, by: u32) -> u32 {
         let to = u64::from(at) + u64::from(by);
         let size = u64::from(self.size);
@@ -89,6 +96,7 @@ impl Receiver {
     }
 
     /// A DATA message.
+    #[inline(always)]
     pub(super) fn data(&mut self, len: u32) -> Result<(), PeerFault> {
         self.credit.arrived()?;
         if len == 0 {
@@ -96,15 +104,23 @@ impl Receiver {
             return Ok(());
         }
         // A message lies within one half.
-        let room = self.room_in_half();
-        if len > room {
-            return Err(PeerFault::DataTooLong { len, room });
+        if len > self.room {
+            return Err(PeerFault::DataTooLong { len, room: self.room });
         }
         self.room -= len;
-        self.fresh &= self.room > self.half() / 4 * 3;
+        if self.fresh {
+            self.fresh = self.room > self.half() / 4 * 3;
+        }
+        if self.room == 0 {
+            self.room = core::mem::take(&mut self.room_after);
+        }
         self.readable += len;
         self.arrivals = self.arrivals.wrapping_add(1);
-        self.messages.push_back(len);
+        if self.oldest == 0 {
+            self.oldest = len;
+        } else {
+            self.messages.push_back(len);
+        }
         Ok(())
     }
 
@@ -134,38 +150,47 @@ impl Receiver {
         self.room == 0 || self.credit.left() == 0
     }
 
+    #[inline(always)]
+    pub(super) fn read_at(&self) -> Option<(u32, u32)> {
+        if self.readable == 0 { None } else { Some((self.read_at, self.readable.min(self.size - self.read_at))) }
+    }
+
     pub(super) fn peek_at(&self, skip: u32) -> Option<(u32, u32)> {
         let left = self.readable.checked_sub(skip).filter(|left| *left > 0)?;
         let at = self.wrap(self.read_at, skip);
         Some((at, left.min(self.size - at)))
     }
 
+    #[inline(always)]
     pub(super) fn consume(&mut self, count: u32) {
         let count = count.min(self.readable);
         self.readable -= count;
+        self.free += count;
         self.read_at = self.wrap(self.read_at, count);
         let mut left = count;
         let mut messages = 0;
-        while let Some(front) = self.messages.front_mut() {
-            if *front > left {
-                *front -= left;
+        while left > 0 && self.oldest <= left {
+            left -= self.oldest;
+            messages += 1;
+            self.oldest = self.messages.pop_front().unwrap_or(0);
+            if self.oldest == 0 {
                 break;
             }
-            left -= *front;
-            messages += 1;
-            self.messages.pop_front();
         }
+        self.oldest = self.oldest.saturating_sub(left);
         self.credit.consumed(messages);
     }
 
     /// Whether a grant has to be sent.
+    #[inline(always)]
     pub(super) fn grant_due(&self) -> bool {
         self.credit.due() || self.half_is_free()
     }
 
     /// Whether a whole half is neither advertised nor unread. It is the next in rotation, as bytes are read in order.
+    #[inline(always)]
     fn half_is_free(&self) -> bool {
-        !self.fresh && self.half() > 0 && self.size - self.room - self.readable >= self.half() && !(self.single_record && self.room > 0)
+        self.free >= self.half() && !self.fresh && self.half() > 0 && !(self.single_record && self.room > 0)
     }
 
     /// The limit to send now.
@@ -180,7 +205,12 @@ impl Receiver {
         }
         let offset = if self.second_half { self.half() } else { 0 };
         self.second_half = !self.second_half;
-        self.room += self.half();
+        self.free -= self.half();
+        if self.room == 0 {
+            self.room = self.half();
+        } else {
+            self.room_after = self.half();
+        }
         Some(offset)
     }
 }

@@ -84,6 +84,7 @@ impl Sender {
     }
 
     /// What one message may carry, the ramp apart.
+    #[inline(always)]
     fn room(&self) -> u32 {
         if self.credit.available() == 0 {
             return 0;
@@ -100,6 +101,7 @@ impl Sender {
         self.contiguous().min(self.piece)
     }
 
+    #[inline(always)]
     pub(super) fn writable(&self) -> u32 {
         self.room().min(self.piece)
     }
@@ -113,22 +115,17 @@ impl Sender {
         self.write_at
     }
 
-    /// Makes a message of the `len` bytes at `write_at`, to be sent now. Longer than what [`Sender::writable`] said is cut off.
-    #[inline]
-    pub(super) fn message(&mut self, len: u32) -> Option<Committed> {
-        // The ramp may have started again since the caller asked; what it was told still holds.
-        let len = len.min(self.room()).min(self.max_write);
-        if len == 0 {
-            return None;
-        }
+    /// Makes a message of the `len` bytes at `write_at`, to be sent now: no more than [`Sender::writable`] says, and at least one.
+    #[inline(always)]
+    pub(super) fn take(&mut self, len: u32) -> Committed {
         self.credit.use_one();
         let message = Committed { what: What::Data, offset: self.write_at, to: self.targets.take(len) };
         self.advance(len);
-        Some(message)
+        message
     }
 
     /// `len` bytes of the ring are taken, no more than are free.
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self, len: u32) {
         if len >= self.piece {
             self.piece = self.piece.saturating_mul(2).min(self.max_write);
@@ -164,9 +161,12 @@ impl Sender {
         self.registered
     }
 
-    /// A message that is sent in its turn.
+    /// A message of the `len` bytes at `write_at` that is sent in its turn. Longer than what [`Sender::writable`] said is cut off.
     pub(super) fn commit(&mut self, len: u32) {
-        if let Some(message) = self.message(len) {
+        // The ramp may have started again since the caller asked; what it was told still holds.
+        let len = len.min(self.room()).min(self.max_write);
+        if len > 0 {
+            let message = self.take(len);
             self.committed.push_back(message);
         }
     }

@@ -125,7 +125,7 @@ fn writes_within(connection: &mut Connection, record: &ConnectRecord) {
         if room == 0 {
             break;
         }
-        let Some(work) = connection.commit_and_poll(room.min(500)) else { break };
+        let Some(work) = connection.data_at_once(room.min(500) as usize).map(|at_once| at_once.request()) else { break };
         let (Operation::Write { to } | Operation::WriteWithImmediate { to, .. }) = work.operation else { continue };
         let len = work.payload.len();
         if to.key == data.key && to.addr >= data.addr && to.addr - data.addr < u64::from(data.length) {

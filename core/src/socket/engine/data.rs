@@ -50,21 +50,7 @@ impl Engine {
     }
 
     /// Takes at most `wanted` bytes from `skip` bytes into `from` on, as much as can be posted now, and posts it. Gives how many.
-    #[inline(always)]
     pub fn write(&mut self, from: &[IoSlice<'_>], skip: usize, wanted: usize) -> Result<usize> {
-        // One slice that fits is the common case, and worth a way of its own.
-        if let [slice] = from
-            && wanted <= self.connection.writable() as usize
-            && let Some(bytes) = slice.get(skip..skip.saturating_add(wanted))
-        {
-            self.send(bytes)?;
-            return Ok(wanted);
-        }
-        self.write_pieces(from, skip, wanted)
-    }
-
-    #[inline(never)]
-    fn write_pieces(&mut self, from: &[IoSlice<'_>], skip: usize, wanted: usize) -> Result<usize> {
         let mut done = 0;
         while done < wanted {
             let part = (self.connection.writable() as usize).min(wanted - done);
@@ -81,15 +67,27 @@ impl Engine {
     }
 
     /// Sends bytes of the program's, as many as can be posted as one message.
-    #[inline(always)]
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        let at = self.connection.write_at() as usize;
-        let work = self.connection.commit_and_poll(bytes.len() as u32);
-        self.post_or_keep(work, at, bytes)
+        if self.send_at_once(bytes) {
+            return Ok(());
+        }
+        self.endpoint.send_area().write(self.connection.write_at() as usize, bytes)?;
+        self.connection.commit(bytes.len() as u32);
+        self.transmit();
+        Ok(())
+    }
+
+    /// Sends bytes of the program's as one message. False: nothing was done, as they do not fit into one, or something goes before them.
+    #[inline(always)]
+    pub fn send_at_once(&mut self, bytes: &[u8]) -> bool {
+        let Some(data) = self.connection.data_at_once(bytes.len()) else { return false };
+        if let Err(errno) = self.endpoint.post_data(&data, bytes) {
+            self.post_failed(errno);
+        }
+        true
     }
 
     /// Posts the request for these bytes or, where others come first, keeps them at their place in the send area.
-    #[inline(always)]
     pub(super) fn post_or_keep(&mut self, work: Option<WorkRequest>, at: usize, bytes: &[u8]) -> Result<()> {
         match work {
             Some(work) => {
@@ -109,11 +107,14 @@ impl Engine {
     fn send_gathered(&mut self, from: &[IoSlice<'_>], skip: usize, len: usize) -> Result<()> {
         let at = self.connection.write_at() as usize;
         gather(from, skip, len, |offset, bytes| self.endpoint.send_area().write(at + offset, bytes))?;
-        match self.connection.commit_and_poll(len as u32) {
-            Some(work) => {
-                self.post(core::slice::from_ref(&work));
+        match self.connection.data_at_once(len) {
+            Some(data) => {
+                self.post(core::slice::from_ref(&data.request()));
             }
-            None => self.transmit(),
+            None => {
+                self.connection.commit(len as u32);
+                self.transmit();
+            }
         }
         Ok(())
     }

@@ -1,6 +1,10 @@
 //! What has been moved, and whether the peer takes what it is sent.
 
 use super::Engine;
+use crate::fabric::FabricKind;
+
+/// So many messages without an answer are a stream.
+const STREAM: u32 = 16;
 
 impl Engine {
     /// Bytes that the program has handed over, and taken.
@@ -8,10 +12,22 @@ impl Engine {
         self.moved
     }
 
-    /// Counts bytes that the program has handed over, and taken.
-    #[inline]
-    pub fn note_moved(&mut self, sent: usize, received: usize) {
-        self.moved = (self.moved.0.wrapping_add(sent as u64), self.moved.1.wrapping_add(received as u64));
+    /// Counts bytes that the program has handed over.
+    #[inline(always)]
+    pub fn note_sent(&mut self, count: usize) {
+        self.moved.0 = self.moved.0.wrapping_add(count as u64);
+        self.answered = self.connection.arrivals();
+    }
+
+    /// Counts bytes that the program has taken.
+    #[inline(always)]
+    pub fn note_taken(&mut self, count: usize) {
+        self.moved.1 = self.moved.1.wrapping_add(count as u64);
+    }
+
+    /// Whether the peer sends through memory that this end looks at, message after message, and waits for no answer.
+    pub fn is_streamed_to(&self) -> bool {
+        self.kind == FabricKind::Shm && self.connection.arrivals().wrapping_sub(self.answered) >= STREAM
     }
 
     /// Whether each request is to say when it is done, see [`Engine::progress`].

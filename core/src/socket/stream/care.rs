@@ -126,6 +126,7 @@ impl Stream {
             engine.clear_events();
         }
         self.take_outcome(state);
+        self.count_time(state, now);
         match (state.phase, state.failure, state.deadline) {
             (Phase::Connecting, Some(_), _) => Care::Forget,
             (Phase::Connecting, None, Some(deadline)) if now >= deadline => Care::Forget,

@@ -85,7 +85,11 @@ impl Stream {
                 Ok(mut engine) => {
                     self.note_endpoint(&mut state, &mut engine);
                     let connected = engine.connect();
+                    let neighbour = engine.kind() == FabricKind::Shm;
                     state.engine = Some(engine);
+                    if neighbour {
+                        self.has_patience(&mut state, self.service.now());
+                    }
                     // iWARP connects within the call, so that a refusal is its error.
                     connected
                         .err()

@@ -13,6 +13,10 @@
 //!
 //! All this is the service's work, but for the beginning.
 
+mod patience;
+
+use patience::Patience;
+
 use core::{
     net::SocketAddr,
     sync::atomic::{AtomicUsize, Ordering},
@@ -56,11 +60,13 @@ const INVITATION: [u8; 4] = [0; 4];
 
 /// See the module.
 pub(super) struct Moving {
+    /// Goes before the descriptor does: the name that a client's end listens under is that of its port, which the next connection may get once it
+    /// is free.
+    step: Step,
     /// A duplicate of the program's descriptor.
     kernel: OwnFd,
     /// The peer may be the shipped library.
     shipped: bool,
-    step: Step,
     /// The peer has connected, and not this end.
     accepted: bool,
     /// A part of what may be an invitation has come.
@@ -69,6 +75,10 @@ pub(super) struct Moving {
     sends: bool,
     /// The server's program has something to say first: the shipped library's client takes that for TCP's, as any other.
     speaks: bool,
+    /// The peer is this library: what counts of the time that it has.
+    patience: Option<Patience>,
+    /// Another process is about to have it: it stays with TCP, unless it is used already.
+    shared: bool,
 }
 
 /// Ends that wait for a server and whose program has not used them.
@@ -97,6 +107,10 @@ enum Step {
 struct Awaits {
     _listening: Box<dyn Listening>,
     asynchronous: bool,
+    /// The server is this library, on this host.
+    marked: bool,
+    /// The program has been told by poll that it is connected.
+    told: bool,
     /// The program has used the connection: see [`UNUSED`].
     used: bool,
     /// The server has come before that.
@@ -104,9 +118,9 @@ struct Awaits {
 }
 
 impl Awaits {
-    fn new(listening: Box<dyn Listening>, asynchronous: bool) -> Self {
+    fn new(listening: Box<dyn Listening>, asynchronous: bool, marked: bool) -> Self {
         UNUSED.fetch_add(1, Ordering::Relaxed);
-        Awaits { _listening: listening, asynchronous, used: false, early: None }
+        Awaits { _listening: listening, asynchronous, marked, told: false, used: false, early: None }
     }
 
     /// The program uses it. False: it has before.
@@ -148,7 +162,7 @@ enum Tcp {
 
 impl Moving {
     fn new(kernel: OwnFd, shipped: bool, step: Step) -> Self {
-        Moving { kernel, shipped, step, accepted: false, part: false, sends: false, speaks: false }
+        Moving { kernel, shipped, step, accepted: false, part: false, sends: false, speaks: false, patience: None, shared: false }
     }
 
     /// The client's end.
@@ -156,11 +170,15 @@ impl Moving {
         matches!(self.step, Step::Awaits(_) | Step::Follows)
     }
 
+    /// The client's end, and its program has not used it.
+    fn is_unused(&self) -> bool {
+        matches!(&self.step, Step::Awaits(awaits) if !awaits.used)
+    }
+
     /// TCP's descriptor, while something may come there that decides.
     pub(super) fn watched(state: &State) -> Option<RawFd> {
         let moving = state.moving.as_ref().filter(|moving| moving.may_stay(state.engine.as_ref()))?;
-        let unused = matches!(&moving.step, Step::Awaits(awaits) if !awaits.used);
-        (!moving.part && !unused).then(|| moving.kernel.as_raw_fd())
+        (!moving.part && !moving.is_unused()).then(|| moving.kernel.as_raw_fd())
     }
 
     /// Whether what comes over TCP decides. Over shared memory it is no stranger who answers; over RDMA whoever speaks on TCP meanwhile does
@@ -224,7 +242,8 @@ impl Stream {
         state.deadline = None;
         // The kernel connects it now, on the caller's behalf: nobody does so later.
         state.fallback = None;
-        state.moving = Some(Moving::new(kernel, shipped, Step::Awaits(Awaits::new(listening, asynchronous))));
+        state.moving =
+            Some(Moving::new(kernel, shipped, Step::Awaits(Awaits::new(listening, asynchronous, on.only == Some(FabricKind::Shm)))));
         Ok(())
     }
 
@@ -260,10 +279,29 @@ impl Stream {
 
     /// Another process is about to have it: what the program has not used yet may be the child's to use, by TCP.
     pub fn stay(self: &Arc<Self>) {
-        let unused = self.state.lock().is_ok_and(|state| matches!(&state.moving, Some(Moving { step: Step::Awaits(it), .. }) if !it.used));
+        let unused = self.state.lock().is_ok_and(|state| state.moving.as_ref().is_some_and(Moving::is_unused));
         if unused {
             self.connect_failed(ConnectFailure::Plain);
         }
+    }
+
+    /// As [`Stream::stay`], by the service's thread: for a process that has the memory in common with this one, and nothing else. False: there
+    /// is nothing to wait for.
+    pub fn stay_soon(&self) -> bool {
+        let Ok(mut state) = self.state.lock() else { return false };
+        let Some(moving) = state.moving.as_mut().filter(|moving| moving.is_unused()) else { return false };
+        moving.shared = true;
+        self.service.take_care(self.token);
+        true
+    }
+
+    /// A poll for nothing but the outcome of a nonblocking connect, which is no use of it: true where the kernel's own poll answers.
+    pub fn outcome_is_asked(&self) -> bool {
+        let Ok(mut state) = self.state.lock() else { return false };
+        let Some(Moving { kernel, step: Step::Awaits(awaits), .. }) = &mut state.moving else { return false };
+        let asked = awaits.asynchronous && !awaits.used && !awaits.told;
+        awaits.told |= asked && address::peer(&*kernel).is_some();
+        asked
     }
 
     /// The program uses it: data, or a wait.
@@ -271,8 +309,29 @@ impl Stream {
         if let Some(Moving { step: Step::Awaits(awaits), .. }) = &mut state.moving
             && awaits.r#use()
         {
-            state.deadline = clock::deadline(self.service.now(), Some(config::get().connect_deadline));
+            let (now, marked) = (self.service.now(), awaits.marked);
+            state.deadline = clock::deadline(now, Some(config::get().connect_deadline));
+            if marked {
+                self.has_patience(state, now);
+            }
             self.service.take_care(self.token);
+        }
+    }
+
+    /// The peer is this library: see [`Patience`].
+    pub(super) fn has_patience(&self, state: &mut State, now: Nanos) {
+        if let Some(moving) = &mut state.moving {
+            let patience = moving.patience.insert(Patience::new(now, config::get().connect_deadline));
+            state.deadline = Some(patience.next());
+        }
+    }
+
+    /// A turn before the deadline is looked at.
+    pub(super) fn count_time(&self, state: &mut State, now: Nanos) {
+        if let Some(patience) = state.moving.as_mut().and_then(|moving| moving.patience.as_mut())
+            && patience.lasts(now)
+        {
+            state.deadline = Some(patience.next());
         }
     }
 
@@ -336,6 +395,7 @@ impl Stream {
             state.deadline = Some(self.service.now().saturating_add(MOVE_TIME));
             if let Some(moving) = &mut state.moving {
                 moving.accepted = true;
+                moving.patience = None;
             }
             Ok::<bool, Errno>(established)
         })();
@@ -360,6 +420,7 @@ impl Stream {
         match &mut state.moving {
             Some(moving) if invitable(moving) && failure == ConnectFailure::Refused => {
                 moving.step = Step::Looks;
+                moving.patience = None;
                 state.deadline = Some(now.saturating_add(PORT_TIME));
                 self.event_fd.store(-1, Ordering::Release);
                 true
@@ -396,6 +457,9 @@ impl Stream {
 
     fn next_task(&self, state: &mut State, now: Nanos) -> Option<Task> {
         let moving = state.moving.as_mut()?;
+        if moving.shared && moving.is_unused() {
+            return Some(Task::Fail(ConnectFailure::Plain));
+        }
         if !moving.may_stay(state.engine.as_ref()) {
             return None;
         }
@@ -420,6 +484,7 @@ impl Stream {
             (Tcp::Invitation, _) => {
                 let (_, peer) = moving.names();
                 moving.step = Step::Follows;
+                moving.patience = None;
                 state.deadline = Some(now.saturating_add(MOVE_TIME));
                 peer.map(|peer| Task::Follow(ConnectTo::new(peer, self.sizes.endpoint())))
             }

@@ -113,7 +113,7 @@ impl Stream {
         let from = lasting.and_then(|memory| memory.part(done as u64, u32::try_from(rest.len()).ok()?));
         let placement = engine.place(rest, offset.saturating_add(done as u64), from)?;
         if placement.taken > 0 {
-            engine.note_moved(placement.taken, 0);
+            engine.note_sent(placement.taken);
             account::sent(engine.kind(), placement.taken);
         }
         engine.note_room(!placement.at_end && placement.taken < rest.len());

@@ -18,26 +18,27 @@ fn total<T: Deref<Target = [u8]>>(slices: &[T]) -> usize {
 impl Stream {
     /// recv(2) with the flags MSG_PEEK and MSG_WAITALL.
     pub fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool, wait_all: bool, blocking: Blocking) -> Result<usize> {
-        self.receive_as(into, peek, wait_all, blocking)
+        self.receive_as(into, peek, wait_all, || blocking)
     }
 
     /// [`Stream::receive`] into one slice, and without flags: what nearly every call wants, compiled for itself.
-    #[inline(never)]
-    pub fn receive_one(&self, into: &mut IoSliceMut<'_>, blocking: Blocking) -> Result<usize> {
-        self.receive_as(core::slice::from_mut(into), false, false, blocking)
+    #[inline(always)]
+    pub fn receive_one(&self, into: &mut [u8], blocking: impl FnOnce() -> Blocking) -> Result<usize> {
+        self.receive_as(&mut [IoSliceMut::new(into)], false, false, blocking)
     }
 
     #[inline(always)]
-    fn receive_as(&self, into: &mut [IoSliceMut<'_>], peek: bool, wait_all: bool, blocking: Blocking) -> Result<usize> {
+    fn receive_as(&self, into: &mut [IoSliceMut<'_>], peek: bool, wait_all: bool, blocking: impl FnOnce() -> Blocking) -> Result<usize> {
         let wanted = total(into);
         // recv(2), MSG_WAITALL; socket(7), SO_RCVLOWAT: what is there is taken, and then waited for more.
         let least = if wait_all { wanted } else { wanted.min(self.receive_low() as usize) };
-        let enough = |done: usize| done >= least;
         match self.receive_now(into, 0, wanted, peek)? {
             None => Ok(0),
-            Some(done) if enough(done) && done > 0 => Ok(done),
-            Some(0) if wanted > 0 && matches!(blocking, Blocking::Never) => Err(Errno::AGAIN),
-            Some(done) => self.receive_rest(into, done, wanted, peek, blocking, enough),
+            Some(done) if done >= least && done > 0 => Ok(done),
+            Some(done) => match blocking() {
+                Blocking::Never if done == 0 && wanted > 0 => Err(Errno::AGAIN),
+                blocking => self.receive_rest(into, done, wanted, peek, blocking, least),
+            },
         }
     }
 
@@ -50,7 +51,7 @@ impl Stream {
         wanted: usize,
         peek: bool,
         blocking: Blocking,
-        enough: impl Fn(usize) -> bool,
+        least: usize,
     ) -> Result<usize> {
         loop {
             // A length of zero waits for data, and takes none.
@@ -74,7 +75,7 @@ impl Stream {
                 Err(errno) => return Err(errno),
             };
             // A peek that was woken and finds nothing new has come to the end.
-            if peek && more > 0 && more == done || enough(taken + more) && taken + more > 0 {
+            if peek && more > 0 && more == done || taken + more >= least && taken + more > 0 {
                 return Ok(taken + more);
             }
             done = taken + more;
@@ -108,19 +109,22 @@ impl Stream {
                 engine.transmit();
             }
         }
-        let count = match (engine.connection().readable(), &mut *into) {
-            (0, _) => 0,
-            (_, [slice]) if !peek => engine.take(slice.get_mut(done..).unwrap_or_default())?,
-            (_, slices) => engine.read(slices, done, !peek)?,
+        let count = match &mut *into {
+            [slice] if !peek => engine.take(slice.get_mut(done..).unwrap_or_default())?,
+            slices => engine.read(slices, done, !peek)?,
         };
         if count > 0 {
-            engine.transmit();
             if !peek {
-                engine.note_moved(0, count);
+                engine.note_taken(count);
                 account::received(engine.kind(), count);
                 self.note_read();
             }
-            self.hand_over(state);
+            if engine.connection().may_have_work() {
+                engine.transmit();
+                self.hand_over(state);
+            } else {
+                self.hand_over_if(engine.is_waiting(), state);
+            }
             return Ok(Some(count));
         }
         if wanted == done {
@@ -135,19 +139,29 @@ impl Stream {
         Ok(if engine.has_error() || engine.at_end() { None } else { Some(0) })
     }
 
+    /// send(2) of bytes that can go as one message, and before which nothing waits: what nearly every call comes to. False: nothing was done,
+    /// and [`Stream::send`] knows what to do.
+    #[inline(always)]
+    pub fn send_at_once(&self, from: &[u8]) -> bool {
+        let Ok(mut guard) = self.state.lock() else { return false };
+        let state = &mut *guard;
+        if state.phase != Phase::Up {
+            return false;
+        }
+        let Some(engine) = state.engine.as_mut().filter(|engine| !engine.has_error()) else { return false };
+        if !engine.send_at_once(from) {
+            return false;
+        }
+        engine.note_sent(from.len());
+        account::sent(engine.kind(), from.len());
+        engine.note_room(false);
+        // The protocol has nothing else to send, or it would have gone before.
+        self.hand_over_if(engine.is_waiting(), state);
+        true
+    }
+
     /// send(2). Gives what was taken; an error only if that is nothing.
     pub fn send(&self, from: &[IoSlice<'_>], blocking: Blocking) -> Result<usize> {
-        self.send_as(from, blocking)
-    }
-
-    /// [`Stream::send`] of one slice, compiled for itself.
-    #[inline(never)]
-    pub fn send_one(&self, from: &IoSlice<'_>, blocking: Blocking) -> Result<usize> {
-        self.send_as(core::slice::from_ref(from), blocking)
-    }
-
-    #[inline(always)]
-    fn send_as(&self, from: &[IoSlice<'_>], blocking: Blocking) -> Result<usize> {
         let wanted = total(from);
         if wanted == 0 {
             // As much as anything, nothing is sent over a connection only.
@@ -199,7 +213,7 @@ impl Stream {
     fn send_rest(&self, from: &[IoSlice<'_>], mut done: usize, wanted: usize, blocking: Blocking) -> Result<usize> {
         let blocking = if blocking == Blocking::Never && done == 0 { self.first_send() } else { blocking };
         while done < wanted {
-            let sent = self.wait(Interest::WRITE, blocking, done == 0, State::can_send).and_then(|()| self.send_again(from, done, wanted));
+            let sent = self.wait(Interest::WRITE, blocking, done == 0, State::can_send).and_then(|()| self.send_now(from, done, wanted));
             match sent {
                 Ok(more) => done += more,
                 Err(_) if done > 0 => break,
@@ -209,14 +223,7 @@ impl Stream {
         Ok(done)
     }
 
-    /// [`Stream::send_now`] for those who have waited.
-    #[inline(never)]
-    fn send_again(&self, from: &[IoSlice<'_>], done: usize, wanted: usize) -> Result<usize> {
-        self.send_now(from, done, wanted)
-    }
-
     /// What can be sent now. Gives how many bytes were taken.
-    #[inline(always)]
     fn send_now(&self, from: &[IoSlice<'_>], done: usize, wanted: usize) -> Result<usize> {
         let mut guard = self.state.lock()?;
         let state = &mut *guard;
@@ -253,7 +260,7 @@ impl Stream {
             self.sleepers.wake(changed);
         }
         if count > 0 {
-            engine.note_moved(count, 0);
+            engine.note_sent(count);
             account::sent(engine.kind(), count);
         }
         engine.note_room(done + count < wanted);

@@ -117,6 +117,9 @@ impl Stream {
     fn spin_until(&self, ready: &impl Fn(&State) -> bool) -> Result<bool> {
         // Nothing has changed since the caller looked: only time can help.
         let Some(turns) = self.spin_turns() else { return Ok(false) };
+        if self.state.lock()?.engine.as_ref().is_some_and(|engine| engine.is_streamed_to()) {
+            turns.hold_back();
+        }
         let found = self.spin_for(turns.time, turns, ready);
         self.spin.spun(found == Ok(true));
         found

@@ -199,10 +199,15 @@ impl Party {
     fn read(&mut self, stream: &Stream, plan: &Plan, now: Nanos) -> bool {
         let room = self.random.within(&plan.read);
         let mut bytes = vec![0xa5; usize::try_from(room).unwrap()];
-        let split = usize::try_from(self.random.number() % (room + 1)).unwrap();
+        let split = if self.random.chance(500) { 0 } else { usize::try_from(self.random.number() % (room + 1)).unwrap() };
         let (first, second) = bytes.split_at_mut(split);
-        let peek = self.random.chance(50);
-        match stream.receive(&mut [IoSliceMut::new(first), IoSliceMut::new(second)], peek, self.random.chance(50), self.blocking(plan)) {
+        let (peek, all, blocking) = (self.random.chance(50), self.random.chance(50), self.blocking(plan));
+        let received = if !peek && !all && split == 0 {
+            stream.receive_one(second, || blocking)
+        } else {
+            stream.receive(&mut [IoSliceMut::new(first), IoSliceMut::new(second)], peek, all, blocking)
+        };
+        match received {
             Ok(0) => self.end_of_file = true,
             Ok(count) => {
                 for (at, got) in (self.received..).zip(&bytes[..count]).filter(|_| plan.trusts) {
@@ -235,7 +240,10 @@ impl Party {
             let bytes: Vec<u8> = (self.sent..self.sent + len).map(|at| byte(self.key, self.is_client, at)).collect();
             let split = usize::try_from(self.random.number() % (len + 1)).unwrap();
             let (first, second) = bytes.split_at(split);
-            match stream.send(&[IoSlice::new(first), IoSlice::new(second)], self.blocking(plan)) {
+            let blocking = self.blocking(plan);
+            let at_once = split % 2 == 0 && stream.send_at_once(&bytes);
+            let slices = [IoSlice::new(first), IoSlice::new(second)];
+            match if at_once { Ok(bytes.len()) } else { stream.send(&slices, blocking) } {
                 Ok(count) => {
                     assert!(count > 0, "nothing was sent and nothing was wrong");
                     self.sent += u64::try_from(count).unwrap();

@@ -337,13 +337,15 @@ impl Pair {
         if let Some(len) = side.reserved.take() {
             if side.connection.can_write() {
                 side.maps.committed(Turn::Data(len));
-                let nothing_waits = !side.connection.has_work();
+                let connection = &side.connection;
+                let nothing_waits = !connection.has_work() && !connection.wants_to_send_control() && !connection.has_due_iomaps();
                 // The room may have shrunk in between: then only `commit` keeps what was promised.
                 if len <= side.connection.writable() && self.random.below(2) == 0 {
-                    let work = side.connection.commit_and_poll(len);
-                    assert_eq!(work.is_some(), nothing_waits && self.mode == MessageMode::Immediate);
-                    if let Some(work) = work {
-                        side.post(work, self.mode, peer.order, &mut VecDeque::new());
+                    let data = side.connection.data_at_once(len as usize);
+                    assert_eq!(data.is_some(), nothing_waits && self.mode == MessageMode::Immediate);
+                    match data {
+                        Some(data) => side.post(data.request(), self.mode, peer.order, &mut VecDeque::new()),
+                        None => side.connection.commit(len),
                     }
                 } else {
                     side.connection.commit(len);
