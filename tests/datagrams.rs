@@ -101,6 +101,17 @@ fn python(server: &str, client: &str, count: u64, preloaded: [bool; 2]) -> [Ende
     [server, client]
 }
 
+/// Of the wire protocol, which this host has no device for, nothing is seen.
+#[test]
+fn headers_and_control_messages_are_not_the_programs() {
+    let scratch = Scratch::new();
+    let script = repository().join("tests/programs/datagram_headers.py");
+    let program = Program::new(&scratch, "program", &["python3", script.to_str().unwrap()]);
+    let ended = program.preloaded().env(ASKED.0, ASKED.1).run(LIMIT);
+    assert!(ended.ok().ends_with("all right\n"), "{}", ended.report());
+    assert!(of(&ended, "datagrams_received_kernel") > 600, "{}", ended.report());
+}
+
 const EXCHANGES: u64 = 200;
 
 #[test]
@@ -160,7 +171,7 @@ fn tools(server: &str, client: &str, preloaded: [bool; 2]) -> [Ended; 2] {
         if preload { program.preloaded().env(ASKED.0, ASKED.1) } else { program }
     };
     let serving = program("server", server, preloaded[0]).start();
-    if server.starts_with("iperf3") {
+    if server.starts_with("iperf3") || server.starts_with("dnsmasq") {
         serving.wait_until_listening(port);
     } else {
         serving.wait_until("its address", |running| running.output().contains("[ 0] IP"));
@@ -194,6 +205,19 @@ fn sockperf_with_datagrams() {
         assert!(client.ok().contains("Summary: Latency"), "{}", client.report());
         assert_eq!(of(&client, "datagrams_sent_shm") > 100, shm, "{}", client.report());
         assert_eq!(of(&server, "datagrams_received_shm") > 100, shm, "{}", server.report());
+    }
+}
+
+/// A name server, and a client, which uses a connected socket.
+#[test]
+fn dig_asks_dnsmasq() {
+    let server = "dnsmasq --no-daemon --conf-file=/dev/null --pid-file= --user=root --no-resolv --no-hosts --bind-interfaces \
+                  --listen-address=127.0.0.1 --port=PORT --address=/test.example/192.0.2.7";
+    for preloaded in [[true, false], [false, true], [true, true]] {
+        let [server, client] = tools(server, "dig @127.0.0.1 -p PORT +short +tries=3 +time=5 test.example", preloaded);
+        assert_eq!(client.ok().trim(), "192.0.2.7", "{}", client.report());
+        let [asked, answered] = [&client, &server].map(|ended| of(ended, "datagrams_sent_kernel") + of(ended, "datagrams_sent_shm"));
+        assert_eq!([answered > 0, asked > 0], preloaded, "{} {}", server.report(), client.report());
     }
 }
 

@@ -86,6 +86,10 @@ counters! {
     DatagramsSentShm = "datagrams_sent_shm",
     /// Datagrams received through shared memory.
     DatagramsReceivedShm = "datagrams_received_shm",
+    /// Datagrams sent over RDMA.
+    DatagramsSentVerbs = "datagrams_sent_verbs",
+    /// Datagrams received over RDMA.
+    DatagramsReceivedVerbs = "datagrams_received_verbs",
     /// Datagrams left to the kernel to send, of sockets that were taken over.
     DatagramsSentKernel = "datagrams_sent_kernel",
     /// Datagrams received from the kernel, by such sockets.

@@ -1,17 +1,18 @@
-"""Two ends of datagrams: `server PORT [COUNT]`, `client PORT COUNT`, `asyncio-server PORT`, `asyncio-client PORT COUNT`, `patient PORT`.
+"""Two ends of datagrams: `server PORT [COUNT]`, `client PORT COUNT`, `asyncio-server PORT`, `asyncio-client PORT COUNT`, `patient PORT [COUNT]`.
 
 A server answers each datagram with its bytes reversed, until one says "end". A client checks the answers. The patient client is connected,
-and tells of each error and each new server.
+and tells of each error and each new server; after COUNT of these it asks some more times, and ends the server.
 """
 
 import asyncio
+import os
 import socket
 import sys
 import time
 
 ROLE, PORT = sys.argv[1], int(sys.argv[2])
 COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-WHERE = ("127.0.0.1", PORT)
+WHERE = (os.environ.get("DATAGRAM_HOST", "127.0.0.1"), PORT)
 SIZES = [0, 1, 100, 1472, 2040, 9000, 40000]
 
 
@@ -106,7 +107,7 @@ def patient():
     own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     own.connect(WHERE)
     own.settimeout(0.2)
-    before = None
+    before, changes, more = None, 0, 20
     end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
@@ -119,7 +120,13 @@ def patient():
             continue
         if now != before:
             print(now, flush=True)
+            changes += 1
         before = now
+        if COUNT and changes >= COUNT:
+            more -= 1
+            if more == 0:
+                own.send(b"end")
+                return
         time.sleep(0.01)
 
 

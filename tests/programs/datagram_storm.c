@@ -1,12 +1,13 @@
-// datagram_storm ADDRESS SECONDS SEED: processes that send one another datagrams of every size at random, wait for them in every way, are
-// killed and begin anew. Each datagram has to be whole, once, and in its sender's order. Prints what is wrong, and whether any came.
+// datagram_storm ADDRESS SECONDS SEED [UNORDERED]: processes that send one another datagrams of every size at random, wait for them in every way,
+// are killed and begin anew. Each datagram has to be whole, once, and in its sender's order, unless UNORDERED is 1. Prints what is wrong, and
+// whether any came.
 #include "datagram.h"
 
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-enum { PROCESSES = 6, MOST = 9000 };
+enum { PROCESSES = 6, MOST = 9000, WINDOW = 4096 };
 
 struct head {
 	uint32_t magic, from, life, number, length;
@@ -20,6 +21,7 @@ static struct shared {
 
 static uint64_t state;
 static volatile sig_atomic_t over;
+static bool unordered;
 
 static void end(int signal) {
 	(void)signal;
@@ -36,6 +38,21 @@ static void wrong(const char *what, uint32_t me, struct head *head) {
 	say("WRONG: %s: to %u from %u life %u number %u length %u", what, me, head->from, head->life, head->number, head->length);
 }
 
+/* Whether a number of a sender's life has been here, of the last ones. */
+static bool is_new(struct head *head) {
+	static struct {
+		uint32_t life, newest;
+		bool seen[WINDOW];
+	} senders[PROCESSES], *of;
+	of = &senders[head->from];
+	if (head->life > of->life) memset(of, 0, sizeof *of), of->life = head->life;
+	if (head->life < of->life) return true;
+	if (head->number + WINDOW <= of->newest) return false;
+	while (of->newest < head->number) of->seen[++of->newest % WINDOW] = false;
+	bool *seen = &of->seen[head->number % WINDOW], before = *seen;
+	return *seen = true, !before;
+}
+
 static void look_at(uint32_t me, unsigned char *bytes, ssize_t length, struct address *source) {
 	static uint64_t last[PROCESSES];
 	struct head head = {0};
@@ -45,7 +62,7 @@ static void look_at(uint32_t me, unsigned char *bytes, ssize_t length, struct ad
 	if (!has_pattern(bytes + sizeof head, (size_t)length - sizeof head, head.number, head.from)) wrong("torn", me, &head);
 	if (!same_address(*source, shared->names[head.from])) wrong("of another source", me, &head);
 	uint64_t now = (uint64_t)head.life << 32 | head.number;
-	if (now <= last[head.from]) wrong("twice, or late", me, &head);
+	if (unordered ? !is_new(&head) : now <= last[head.from]) wrong("twice, or late", me, &head);
 	last[head.from] = now;
 	__atomic_add_fetch(&shared->received, 1, __ATOMIC_RELAXED);
 }
@@ -100,6 +117,7 @@ int main(int argc, char **argv) {
 	begin(argc, argv);
 	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	state = (uint64_t)argument(2, 1);
+	unordered = argument(3, 0);
 	int64_t until = now_us() + argument(1, 2) * 1000000;
 	pid_t children[PROCESSES];
 	int places[PROCESSES];

@@ -1,6 +1,6 @@
 //! Sockets from elsewhere: inherited by exec, or received over a Unix socket.
 //!
-//! Whatever brings a number into the process looks whether it is a TCP socket, and notes it in the descriptor table ([`note`],
+//! Whatever brings a number into the process looks whether it is a socket of TCP or UDP, and notes it in the descriptor table ([`note`],
 //! [`note_inherited`]). The first call on such a number adopts it: it is an rsocket then, as if this process had made it; one that is connected
 //! only where connections move when they are first used (`calls::deferred`), else it is the kernel's. One that listens already does so on the fabrics once this process waits for connections there ([`awaited`]): whoever merely holds it, as a
 //! program that starts servers, leaves the peers to others.
@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use super::{
-    deferred, option,
+    datagram, deferred, option,
     socket::{placeholder, start_listener},
 };
 use crate::{
@@ -54,12 +54,16 @@ enum Found {
     Listens,
     /// It has been accepted, perhaps, or has been connected: TCP's, unless its connections move later.
     Connected,
+    /// Of UDP.
+    Datagrams,
 }
 
 /// What stands under a number, if it is such a socket. Anything else costs one system call.
 fn found(fd: RawFd) -> Option<Found> {
-    if integer(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)? != libc::IPPROTO_TCP {
-        return None;
+    match integer(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)? {
+        libc::IPPROTO_TCP => {}
+        libc::IPPROTO_UDP => return Some(Found::Datagrams),
+        _ => return None,
     }
     let mut state = [0];
     sockopt::get(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state).ok()?;
@@ -142,16 +146,22 @@ fn taken_over(fd: RawFd) -> Option<(Socket, bool)> {
         return None;
     }
     let domain = integer(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
+    if found == Found::Datagrams && !datagram::is_to_be_adopted(domain) {
+        return None;
+    }
     log::prepare();
     stats::prepare();
+    let flags = rustix::fs::fcntl_getfl(descriptor::borrow(fd)?).ok()?;
+    if found == Found::Datagrams {
+        return Some((Socket::shared_datagrams(domain), flags.contains(OFlags::NONBLOCK)));
+    }
     if !config::preload().allows(config::program(), domain, libc::SOCK_STREAM, libc::IPPROTO_TCP) {
         stats::add(Counter::FallbackPolicy, 1);
         return None;
     }
-    let flags = rustix::fs::fcntl_getfl(descriptor::borrow(fd)?).ok()?;
     let socket = Socket::new(domain, Origin::Preload, Options::default());
     match found {
-        Found::Unconnected => {}
+        Found::Unconnected | Found::Datagrams => {}
         Found::Listens if deferred => socket.become_kernel_listener(),
         Found::Listens => socket.listens_elsewhere(),
         Found::Connected => socket.become_deferred(),

@@ -29,7 +29,7 @@ pub(super) fn socket(domain: i32, kind: i32, protocol: i32, origin: Origin) -> R
     let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
     let is_one =
         matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & !flags == libc::SOCK_DGRAM && matches!(protocol, 0 | libc::IPPROTO_UDP);
-    if !is_one || origin == Origin::Preload && !is_asked_for(domain) || !config::get().fabrics.shm() || allocator::is_exhausted() {
+    if !is_one || origin == Origin::Preload && !is_asked_for(domain) || !config::get().fabrics.any() || allocator::is_exhausted() {
         return Route::Kernel;
     }
     log::prepare();
@@ -42,6 +42,11 @@ pub(super) fn socket(domain: i32, kind: i32, protocol: i32, origin: Origin) -> R
         number
     })
     .into()
+}
+
+/// Whether a socket of datagrams that others have made is to be looked at: a peer that asks puts a header in front.
+pub(super) fn is_to_be_adopted(domain: i32) -> bool {
+    config::get().fabrics.verbs() && (datagram::is_any() || is_asked_for(domain))
 }
 
 fn is_asked_for(domain: i32) -> bool {
@@ -90,8 +95,11 @@ pub(super) fn connect(fd: RawFd, held: &Held, addr: &[u8]) -> Route<()> {
 }
 
 /// shutdown(2): what it does to datagrams, only the kernel knows.
-pub(super) fn shutdown(held: &Held) {
+pub(super) fn shutdown(held: &Held, how: i32) {
     if let Some(datagram) = held.socket.datagram() {
+        if how != libc::SHUT_WR {
+            let _ = datagram.leave_for_good();
+        }
         leave(&held.socket, datagram);
     }
 }
@@ -190,14 +198,14 @@ pub fn left_to_kernel<T>() -> Route<T> {
 }
 
 /// Receives a datagram.
-pub fn receive(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<Received> {
+pub fn receive(fd: RawFd, into: &mut [IoSliceMut<'_>], control: &mut [u8], flags: i32) -> Route<Received> {
     let Some(held) = known(fd) else { return Route::Kernel };
     let Some(datagram) = held.socket.datagram() else { return Route::Kernel };
     if flags & KERNELS_FLAGS != 0 {
         return Route::Kernel;
     }
     let blocking = io::blocking(&held, flags, || held.socket.options.receive_timeout());
-    match datagram.receive(fd, into, flags, blocking) {
+    match datagram.receive(fd, into, control, flags, blocking) {
         Ok(Some(received)) => Route::ok(received),
         Ok(None) => {
             held.socket.become_kernel();
@@ -211,6 +219,13 @@ pub fn receive(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<Rece
 pub(super) fn readable_bytes(fd: RawFd, held: &Held) -> Route<i32> {
     let next = held.socket.datagram().and_then(|datagram| datagram.next_len(fd));
     next.map_or(Route::Kernel, |len| Route::ok(i32::try_from(len).unwrap_or(i32::MAX)))
+}
+
+/// The last number is about to be closed.
+pub(super) fn closes(fd: RawFd, held: &Held) {
+    if let Some(datagram) = held.socket.datagram() {
+        datagram.bid_farewell(fd);
+    }
 }
 
 /// After fork in the parent.

@@ -36,6 +36,7 @@ pub fn is_lost(fd: RawFd) -> bool {
 /// caller's own call ([`Route::Kernel`]).
 pub fn close(fd: RawFd) -> Route<()> {
     if let Some(last) = fd::remove(fd) {
+        datagram::closes(fd, &last);
         last.socket.close(true);
     }
     Route::Kernel

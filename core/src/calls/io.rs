@@ -123,7 +123,7 @@ pub fn recv(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Route<usize> 
     let Some(held) = known(fd) else { return inherited::transfer(fd) };
     let Some(stream) = held.socket.live_stream() else {
         if held.socket.role() == Role::Datagram {
-            return match datagram::receive(fd, into, flags) {
+            return match datagram::receive(fd, into, &mut [], flags) {
                 Route::Kernel => Route::Kernel,
                 Route::Done(received) => received.map(|received| received.len).into(),
             };

@@ -62,6 +62,9 @@ pub fn getsockopt(fd: RawFd, level: i32, name: i32) -> Route<Value> {
     if let (libc::SOL_SOCKET, libc::SO_ACCEPTCONN, Some(listener)) = (level, name, held.socket.listener()) {
         return Route::ok(int(i32::from(!listener.is_closed())));
     }
+    if let (libc::SOL_SOCKET, libc::SO_ERROR, Some(datagram)) = (level, name, held.socket.datagram()) {
+        return datagram.take_error(fd).map(int).into();
+    }
     let Some(stream) = held.socket.stream().filter(|stream| !stream.is_moving()) else { return Route::Kernel };
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => stream.take_error().map(|error| int(error.map_or(0, Errno::raw_os_error))).into(),

@@ -408,7 +408,7 @@ fn connect_again(fd: RawFd, held: &Held) -> Route<()> {
 pub fn shutdown(fd: RawFd, how: i32) -> Route<()> {
     let Some(held) = deferred::used(fd) else { return Route::Kernel };
     if !matches!(held.socket.role(), Role::Listener | Role::Stream) {
-        datagram::shutdown(&held);
+        datagram::shutdown(&held, how);
         return Route::Kernel;
     }
     let (read, write) = match how {

@@ -4,15 +4,15 @@
 //! are all on this host never loads its libraries.
 #![forbid(unsafe_code)]
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::{
     os::fd::RawFd,
     sync::{Arc, Mutex},
 };
 
 use super::{
-    ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, FabricKind, ListenOn, Listening, Started, Token, shm::Shm,
-    verbs::Verbs,
+    ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, FabricKind, ListenOn, Listening, Started, Token, datagram,
+    shm::Shm, verbs::Verbs,
 };
 use crate::{
     config::FabricChoice,
@@ -140,6 +140,11 @@ impl Fabric for Fabrics {
         if parts.is_empty() { Err(error) } else { Ok(Box::new(Listeners { addr: on.addr, parts })) }
     }
 
+    /// Shared memory has its own way, without queue pairs: `shm::datagram`.
+    fn datagrams(&self, local: IpAddr) -> Result<Box<dyn datagram::Queue>> {
+        self.verbs().ok_or(Errno::NODEV)?.datagrams(local)
+    }
+
     fn mark(&self, on: &ListenOn) -> Option<OwnFd> {
         self.shm.as_ref()?.mark(on)
     }
@@ -224,7 +229,7 @@ impl Listening for Listeners {
 
 #[cfg(test)]
 mod tests {
-    use core::net::{IpAddr, Ipv4Addr};
+    use core::net::Ipv4Addr;
 
     use super::*;
 
@@ -314,6 +319,7 @@ mod tests {
         let alone = fabrics(false, absent(), false);
         assert_eq!(connect(&alone, &here), Err(ConnectFailure::NoDevice));
         assert_eq!(alone.listen(&listen_on(LOCALHOST), Token(1)).err(), Some(Errno::NODEV));
+        assert_eq!(alone.datagrams(LOCALHOST.ip()).err(), Some(Errno::NODEV));
         assert!(alone.event_fds().is_empty());
     }
 

@@ -6,13 +6,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod connections;
+mod datagrams;
 mod pair;
 mod transfers;
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
-use super::Fabric;
+use super::{Fabric, datagram::Queue};
 
 /// Two fabrics that reach each other (they may be one), and the passing of time.
 pub trait Harness {
@@ -69,4 +70,38 @@ pub const ALL: &[(&str, Test)] = &[
     ("wrong_key_is_refused", transfers::wrong_key_is_refused),
     ("outside_access_is_refused", transfers::outside_access_is_refused),
     ("armed_queue_is_announced_once", transfers::armed_queue_is_announced_once),
+];
+
+/// Makes queues for datagrams, which reach each other, and passes time.
+pub trait DatagramHarness {
+    /// A new queue of an address that has a path to itself.
+    fn queue(&mut self) -> Box<dyn Queue>;
+
+    /// An address that no path leads to.
+    fn unreachable(&self) -> IpAddr;
+
+    /// See [`Harness::turn`].
+    fn turn(&mut self) -> bool;
+
+    /// Whether a descriptor is readable.
+    fn is_readable(&self, fd: RawFd) -> bool;
+}
+
+/// A contract test of datagrams.
+pub type DatagramTest = fn(&mut dyn DatagramHarness);
+
+/// All of them.
+pub const DATAGRAMS: &[(&str, DatagramTest)] = &[
+    ("a_message_arrives_as_it_was_sent", datagrams::a_message_arrives_as_it_was_sent),
+    ("queues_have_numbers_of_their_own", datagrams::queues_have_numbers_of_their_own),
+    ("a_queue_reaches_itself", datagrams::a_queue_reaches_itself),
+    ("messages_of_every_length", datagrams::messages_of_every_length),
+    ("what_is_given_may_be_changed", datagrams::what_is_given_may_be_changed),
+    ("a_full_queue_drops_and_goes_on", datagrams::a_full_queue_drops_and_goes_on),
+    ("a_flood_is_dropped_and_the_rest_comes", datagrams::a_flood_is_dropped_and_the_rest_comes),
+    ("no_path_is_reported", datagrams::no_path_is_reported),
+    ("many_searches_end", datagrams::many_searches_end),
+    ("a_path_that_is_released_is_gone", datagrams::a_path_that_is_released_is_gone),
+    ("a_search_may_outlive_its_queue", datagrams::a_search_may_outlive_its_queue),
+    ("an_armed_queue_is_announced", datagrams::an_armed_queue_is_announced),
 ];

@@ -17,6 +17,7 @@ use std::{os::fd::RawFd, sync::Arc};
 pub mod choice;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+pub mod datagram;
 pub mod faulty;
 mod forward;
 pub mod path;
@@ -500,6 +501,11 @@ pub trait Fabric: Send + Sync {
 
     /// Starts to listen; peers come as [`Event::Incoming`] with this token.
     fn listen(&self, on: &ListenOn, token: Token) -> Result<Box<dyn Listening>>;
+
+    /// A queue pair for datagrams from and to this address of the host. ENODEV where no device has it.
+    fn datagrams(&self, _local: IpAddr) -> Result<Box<dyn datagram::Queue>> {
+        Err(Errno::NODEV)
+    }
 
     /// The descriptors that are readable when there are events. They stay the fabric's.
     fn event_fds(&self) -> EventFds;

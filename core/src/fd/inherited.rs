@@ -82,9 +82,14 @@ pub fn quiet(fd: RawFd) {
     }
 }
 
-/// What no fabric has touched may be adopted in the child, where connections move (`calls::adopt`).
-fn is_untouched(socket: &Socket) -> bool {
-    matches!(socket.role(), Role::Fresh | Role::KernelListener | Role::Deferred)
+/// What no fabric has touched may be adopted in the child, where connections move (`calls::adopt`); and the child has to look at what comes by a
+/// socket for datagrams, where peers may ask.
+fn is_to_be_adopted(socket: &Socket, move_later: bool) -> bool {
+    match socket.role() {
+        Role::Fresh | Role::KernelListener | Role::Deferred => move_later,
+        Role::Datagram => socket.datagram().is_some_and(|datagram| datagram.speaks()),
+        Role::Stream | Role::Listener | Role::Kernel => false,
+    }
 }
 
 /// In a forked child: all numbers are an ancestor's. Async-signal-safe, and without the allocator, whose locks may be the parent's still.
@@ -98,7 +103,7 @@ pub fn inherit_all(move_later: bool) {
             None => {
                 let held = DESCRIPTIONS.pin(entry - 1, || true);
                 let what = held.as_ref().and_then(|held| Inherited::of(&held.socket));
-                let found = move_later && held.as_ref().is_some_and(|held| is_untouched(&held.socket));
+                let found = held.as_ref().is_some_and(|held| is_to_be_adopted(&held.socket, move_later));
                 // For ever: what its last pin would take away is the parent's.
                 core::mem::forget(held);
                 slot.store(if found { FOUND } else { what.map_or(0, Inherited::entry) }, Ordering::Relaxed);

@@ -228,7 +228,7 @@ fn look(entries: &mut [Entry<'_>], mask: Option<SignalMask>) -> Result<usize> {
     };
     for ((index, _), fd) in kernel.iter().zip(&set) {
         if let Some(entry) = entries.get_mut(*index) {
-            entry.revents |= fd.revents;
+            entry.revents |= entry.socket.map_or(fd.revents, |socket| socket.sift(entry.fd, fd.revents));
         }
     }
     Ok(entries.iter().filter(|entry| entry.revents != 0).count())

@@ -36,6 +36,10 @@ impl<T: Copy + PartialEq> Remembered<T> {
         all.push((who, now.saturating_add(SILENT_TIME)));
     }
 
+    fn remove(&self, who: T) {
+        self.0.lock().retain(|(other, _)| *other != who);
+    }
+
     fn has(&self, who: T) -> bool {
         let now = clock::now();
         self.0.lock().iter().any(|(other, until)| *other == who && *until > now)
@@ -44,6 +48,7 @@ impl<T: Copy + PartialEq> Remembered<T> {
 
 static SILENT: Remembered<IpAddr> = Remembered::new();
 static PLAIN: Remembered<SocketAddr> = Remembered::new();
+static ASKED: Remembered<SocketAddr> = Remembered::new();
 
 /// The host has not answered over a fabric: for a while it is left to the kernel.
 pub fn remember_silent(host: IpAddr) {
@@ -54,6 +59,7 @@ pub fn remember_silent(host: IpAddr) {
 pub fn renew(forked: &Forked) {
     SILENT.0.renew(forked, Vec::new());
     PLAIN.0.renew(forked, Vec::new());
+    ASKED.0.renew(forked, Vec::new());
 }
 
 /// Whether the host is remembered as silent.
@@ -69,6 +75,22 @@ pub fn remember_plain(server: SocketAddr) {
 /// Whether the server is remembered as one that stays with TCP.
 pub fn is_plain(server: SocketAddr) -> bool {
     PLAIN.has(server)
+}
+
+/// A datagram socket has asked a destination, which may be no peer of ours: while it has not answered, no other socket asks, as a program that tries
+/// again may do so by a new one.
+pub fn remember_asked(destination: SocketAddr) {
+    ASKED.add(destination);
+}
+
+/// It has answered, or is gone.
+pub fn forget_asked(destination: SocketAddr) {
+    ASKED.remove(destination);
+}
+
+/// Whether it has been asked, and has not answered.
+pub fn is_asked(destination: SocketAddr) -> bool {
+    ASKED.has(destination)
 }
 
 /// Lets the kernel connect a nonblocking socket whose program waits for the outcome already.
@@ -101,6 +123,16 @@ pub fn bound(addr: Option<SocketAddr>) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_asked_is_asked_no_more_until_it_answers() {
+        let one = SocketAddr::from(([198, 51, 100, 7], 53));
+        assert!(!is_asked(one));
+        remember_asked(one);
+        assert!(is_asked(one));
+        forget_asked(one);
+        assert!(!is_asked(one));
+    }
 
     #[test]
     fn remembers_a_bounded_number_of_hosts() {

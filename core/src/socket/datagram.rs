@@ -1,8 +1,13 @@
-//! Datagram sockets that were asked for: peers of this host through shared memory, all others through the kernel's socket, whose address it is.
+//! Datagram sockets that were asked for: peers of this host through shared memory, others by queue pairs where both ends have them, and all the
+//! rest through the kernel's socket, whose address it is.
 //!
 //! Nothing waits for a peer to be found: what a datagram finds when it is sent is the way it goes. A full queue drops, as UDP does.
 //!
-//! Locks: `outbox` and `inbox` are engine locks (DESIGN: lock 4), in this order, held for a look or a copy.
+//! A socket that is left to the kernel, for what only the kernel can do, is still looked at where the protocol of the wire is spoken: peers that
+//! ask put a header in front of what they send.
+//!
+//! Locks: `kernel`, `outbox`, `inbox` and `remote` are engine locks (DESIGN: lock 4), in this order, held for a look or a copy. Who has `kernel`
+//! is the only one that takes what the kernel's socket has, so that what was looked at is what is taken.
 
 use core::{
     net::SocketAddr,
@@ -13,12 +18,8 @@ use std::{
     os::fd::RawFd,
 };
 
-use libc::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
-use rustix::{
-    fd::BorrowedFd,
-    net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, sockopt},
-};
-use smallvec::SmallVec;
+use libc::{POLLERR, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
+use rustix::{fd::BorrowedFd, net::sockopt};
 
 use super::{
     address,
@@ -37,14 +38,18 @@ use crate::{
         clock::{self, Nanos},
         descriptor,
         lock::Lock,
+        message,
         owner::Process,
         ppoll, signals,
     },
 };
 
+mod abroad;
 mod outbox;
+mod remote;
 
 use outbox::{Outbox, Way};
+use remote::Remote;
 
 /// How many datagram sockets there ever were: a process that has had none need not look.
 static EVER: AtomicU32 = AtomicU32::new(0);
@@ -75,13 +80,21 @@ pub struct Received {
     pub source: Option<SocketAddr>,
     /// Bytes of it were lost.
     pub truncated: bool,
+    /// Bytes of control data.
+    pub control: usize,
+    /// What the kernel says of that: MSG_CTRUNC.
+    pub flags: i32,
 }
 
 /// See the module.
 pub struct Datagram {
     domain: i32,
+    kernel: Lock<()>,
     outbox: Lock<Outbox>,
     inbox: Lock<Incoming>,
+    remote: Lock<Remote>,
+    /// It has, or has had, a queue: `remote` is worth a look.
+    has_queue: AtomicBool,
     sleepers: Sleepers,
     spin: Spin,
     event_fd: AtomicI32,
@@ -89,6 +102,10 @@ pub struct Datagram {
     left: AtomicBool,
     /// That is to be so, as soon as somebody can see to it.
     leaving: AtomicBool,
+    /// Then nothing of it is looked at.
+    for_good: AtomicBool,
+    /// The kernel's error that a look of the library's has met, 0 for none: it is the program's.
+    error: AtomicI32,
 }
 
 #[derive(Default)]
@@ -136,14 +153,27 @@ impl Datagram {
         EVER.fetch_add(1, Ordering::Relaxed);
         Datagram {
             domain,
+            kernel: Lock::new(()),
             outbox: Lock::new(Outbox::default()),
             inbox: Lock::new(Incoming::default()),
+            remote: Lock::new(Remote::default()),
+            has_queue: AtomicBool::new(false),
             sleepers: Sleepers::default(),
             spin: Spin::default(),
             event_fd: AtomicI32::new(-1),
             left: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
+            for_good: AtomicBool::new(false),
+            error: AtomicI32::new(0),
         }
+    }
+
+    /// The same, which other processes may have, too: the kernel alone has it.
+    pub fn shared(domain: i32) -> Self {
+        let shared = Datagram::new(domain);
+        shared.leaving.store(true, Ordering::Relaxed);
+        shared.left.store(true, Ordering::Relaxed);
+        shared
     }
 
     /// Who sleeps here.
@@ -160,6 +190,7 @@ impl Datagram {
     pub fn settle(&self, fd: RawFd) -> Result<()> {
         let peer = descriptor::borrow(fd).and_then(address::peer);
         self.outbox.lock()?.settle(peer);
+        self.remote.lock()?.settle(peer.map(address::for_fabric));
         self.settle_inbox(fd)
     }
 
@@ -167,7 +198,7 @@ impl Datagram {
     fn settle_inbox(&self, fd: RawFd) -> Result<()> {
         let mut incoming = self.inbox.lock()?;
         let before = incoming.inbox.is_some();
-        let place = descriptor::borrow(fd).filter(|_| !incoming.closed && !self.is_leaving()).and_then(place);
+        let place = descriptor::borrow(fd).filter(|_| shm() && !incoming.closed && !self.is_leaving()).and_then(place);
         match place {
             None => {
                 if let Some(inbox) = &mut incoming.inbox {
@@ -193,11 +224,15 @@ impl Datagram {
 
     /// Sends to `to` or, where that is `None`, to whom the socket is connected.
     pub fn send(&self, fd: RawFd, from: &[IoSlice<'_>], to: Option<SocketAddr>) -> Result<Sending> {
+        self.look_for_answers(fd)?;
+        self.report_error()?;
         if self.is_leaving() {
             return Ok(Sending::Kernel);
         }
         let len = from.iter().map(|slice| slice.len()).sum();
-        let way = {
+        let way = if !shm() || self.is_for_verbs(fd, to)? {
+            Way::Kernel
+        } else {
             let mut outbox = self.outbox.lock()?;
             let Some(to) = to.or(outbox.peer()) else { return Ok(Sending::Kernel) };
             outbox.send(fd, from, len, to, || self.settle_inbox(fd))
@@ -206,7 +241,7 @@ impl Datagram {
             match way {
                 Way::Memory => Counter::DatagramsSentShm,
                 Way::Dropped => Counter::DatagramsDropped,
-                Way::Kernel => return Ok(Sending::Kernel),
+                Way::Kernel => return self.send_abroad(fd, from, len, to),
             },
             1,
         );
@@ -214,22 +249,38 @@ impl Datagram {
     }
 
     /// Takes what comes next. `None`: the kernel alone has the socket from now on.
-    pub fn receive(&self, fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32, blocking: Blocking) -> Result<Option<Received>> {
+    /// (Control data is the kernel's alone.)
+    pub fn receive(
+        &self,
+        fd: RawFd,
+        into: &mut [IoSliceMut<'_>],
+        control: &mut [u8],
+        flags: i32,
+        blocking: Blocking,
+    ) -> Result<Option<Received>> {
         loop {
-            if let Some(taken) = self.take(into, flags, true)? {
+            self.report_error()?;
+            let abroad_first = self.queues()?.is_some_and(|remote| remote.is_peeked());
+            if let Some(taken) = self.take_either(into, flags, true, abroad_first)? {
                 return Ok(Some(taken));
             }
-            match receive_kernel(fd, into, flags) {
+            match self.receive_kernel(fd, into, control, flags) {
                 // What has come there since is older than what comes through a channel that was made since.
                 Err(Errno::AGAIN) if self.has_news()? => continue,
                 Err(Errno::AGAIN) => {}
                 result => return result.map(Some),
             }
-            if let Some(taken) = self.take(into, flags, false)? {
+            if let Some(taken) = self.take_either(into, flags, false, false)? {
                 return Ok(Some(taken));
             }
             if self.has_left()? {
                 return Ok(None);
+            }
+            if self.is_kernels_to_wait() {
+                match self.await_kernel(fd, flags)? {
+                    None => continue,
+                    over => return Ok(over),
+                }
             }
             let Blocking::Until(deadline) = blocking else { return Err(Errno::AGAIN) };
             if self.spin()? {
@@ -238,11 +289,23 @@ impl Datagram {
             self.sleep(fd, deadline)?;
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
                 // One last look.
-                return match self.take(into, flags, false)? {
+                return match self.take_either(into, flags, false, false)? {
                     Some(taken) => Ok(Some(taken)),
-                    None => receive_kernel(fd, into, flags).map(Some),
+                    None => self.receive_kernel(fd, into, control, flags).map(Some),
                 };
             }
+        }
+    }
+
+    /// Takes a datagram that has not come by the kernel.
+    fn take_either(&self, into: &mut [IoSliceMut<'_>], flags: i32, at_once: bool, abroad_first: bool) -> Result<Option<Received>> {
+        let abroad = if abroad_first { self.take_abroad(into, flags, at_once)? } else { None };
+        if abroad.is_some() {
+            return Ok(abroad);
+        }
+        match self.take(into, flags, at_once)? {
+            None => self.take_abroad(into, flags, at_once),
+            taken => Ok(taken),
         }
     }
 
@@ -270,7 +333,7 @@ impl Datagram {
         }
         let whole = flags & libc::MSG_TRUNC != 0;
         let source = Some(address::as_domain(source, self.domain));
-        Ok(Some(Received { len: if whole { len } else { copied }, source, truncated: copied < len }))
+        Ok(Some(Received { len: if whole { len } else { copied }, source, truncated: copied < len, control: 0, flags: 0 }))
     }
 
     /// Looks where there is nothing.
@@ -294,20 +357,25 @@ impl Datagram {
         if others && there {
             self.sleepers.wake(Interest::READ);
         }
-        there
+        self.look_abroad() || there
     }
 
     /// The kernel had nothing: looks for new datagrams, and says whether the kernel is to be asked once more before they are taken.
     fn has_news(&self) -> Result<bool> {
         let mut incoming = self.inbox.lock()?;
         (incoming.kernels, incoming.taken) = (0, 0);
+        if let Some(mut remote) = self.queues()? {
+            remote.kernel_is_empty();
+        }
         let there = self.look_anew(&mut incoming);
         Ok(there && incoming.kernels > 0)
     }
 
     /// Looks for the polling time whether a peer of this host sends something, if there is one.
     fn spin(&self) -> Result<bool> {
-        if !self.inbox.lock()?.inbox.as_ref().is_some_and(Inbox::has_senders) {
+        let near = self.inbox.lock()?.inbox.as_ref().is_some_and(Inbox::has_senders);
+        let far = self.queues()?.is_some_and(|remote| remote.has_senders());
+        if !near && !far {
             return Ok(false);
         }
         let Some(turns) = self.spin.turns(|| None) else { return Ok(false) };
@@ -319,7 +387,7 @@ impl Datagram {
             if process.has_forked() {
                 return Err(Errno::INTR);
             }
-            found = self.inbox.lock()?.next_len().is_some();
+            found = near && self.inbox.lock()?.next_len().is_some() || far && self.remote.lock()?.next_len(clock::now()).is_some();
         }
         self.spin.spun(found);
         Ok(found)
@@ -348,13 +416,21 @@ impl Datagram {
         slept.map(drop)
     }
 
-    /// Arms, and says whether there is something, also where that cannot be said.
-    fn arm_and_look(&self) -> bool {
-        let Ok(mut incoming) = self.inbox.lock() else { return true };
+    fn arm(&self, incoming: &Incoming) {
         if let Some(inbox) = &incoming.inbox {
             inbox.arm();
         }
-        self.look(&mut incoming) || self.is_leaving()
+        if let Ok(Some(mut remote)) = self.queues() {
+            remote.arm();
+        }
+    }
+
+    /// Arms, and says whether there is something, also where that cannot be said.
+    fn arm_and_look(&self) -> bool {
+        let Ok(mut incoming) = self.inbox.lock() else { return true };
+        self.arm(&incoming);
+        let there = self.look(&mut incoming);
+        there || self.error.load(Ordering::Relaxed) != 0 || self.is_leaving() && !self.left.load(Ordering::Acquire)
     }
 
     /// FIONREAD (udp(7)): "the size of the next pending datagram". `None`: the kernel has it.
@@ -362,33 +438,41 @@ impl Datagram {
         let mut incoming = self.inbox.lock().ok()?;
         self.look(&mut incoming);
         let kernels = || descriptor::borrow(fd).and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).is_some_and(|bytes| bytes > 0);
-        if incoming.is_kernels_turn(true) && kernels() { None } else { incoming.next_len() }
+        let next = if incoming.is_kernels_turn(true) && kernels() { None } else { incoming.next_len() };
+        drop(incoming);
+        let next = next.or_else(|| self.queues().ok()??.next_len(clock::now()).filter(|_| !kernels()));
+        next.or_else(|| self.next_len_behind_header(fd))
     }
 
-    fn events_of(there: bool) -> i16 {
+    fn events_of(&self, there: bool) -> i16 {
+        let error = if self.error.load(Ordering::Relaxed) == 0 { 0 } else { POLLERR };
         // A UDP socket is writable nearly always; without anything to read the kernel's word is enough.
-        if there { POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM } else { 0 }
+        if there { error | POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM } else { error }
     }
 
     /// poll's events of the peers on this host.
     pub fn events(&self) -> i16 {
-        Datagram::events_of(self.inbox.lock().is_ok_and(|mut incoming| self.look(&mut incoming)))
+        self.events_of(self.inbox.lock().is_ok_and(|mut incoming| self.look(&mut incoming)))
     }
 
     /// The same, and the event descriptor becomes readable when there are others.
     pub fn arm_and_see(&self, _: &Borrowed) -> i16 {
-        Datagram::events_of(self.arm_and_look() && !self.is_leaving())
+        let Ok(mut incoming) = self.inbox.lock() else { return 0 };
+        self.arm(&incoming);
+        let there = self.look(&mut incoming);
+        self.events_of(there)
     }
 
     /// What a watcher sees (see [`Watcher`](super::wait::Watcher)).
     pub fn see(&self, how: See) -> Result<Seen> {
         let mut incoming = self.inbox.lock()?;
-        if let (See::Arm, Some(inbox)) = (how, &incoming.inbox) {
-            inbox.arm();
+        if how == See::Arm {
+            self.arm(&incoming);
         }
         let there = if how == See::Announced { self.look_anew(&mut incoming) } else { self.look(&mut incoming) };
-        let arrivals = incoming.inbox.as_ref().map_or(0, Inbox::arrivals);
-        Ok(Seen { readiness: Readiness::Events(Datagram::events_of(there)), arrivals, blocked: 0, over: false })
+        let far = self.queues()?.map_or(0, |mut remote| remote.arrivals());
+        let arrivals = incoming.inbox.as_ref().map_or(0, Inbox::arrivals).wrapping_add(far);
+        Ok(Seen { readiness: Readiness::Events(self.events_of(there)), arrivals, blocked: 0, over: false })
     }
 
     /// The kernel alone has it from now on, for something that only the kernel knows. What has come before is still to be read.
@@ -397,11 +481,22 @@ impl Datagram {
         self.has_left().map(drop)
     }
 
+    /// The same, and nothing is looked at any more: a socket that reads no more is readable without anything to read.
+    pub fn leave_for_good(&self) -> Result<()> {
+        self.for_good.store(true, Ordering::Release);
+        self.leave()
+    }
+
     fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Acquire)
     }
 
-    /// Whether the kernel alone has it, and nothing is left to read.
+    /// It has left, no queue is there any more, and the kernel's socket is still looked at.
+    fn is_kernels_to_wait(&self) -> bool {
+        self.left.load(Ordering::Acquire) && !self.has_queue.load(Ordering::Acquire)
+    }
+
+    /// Whether the kernel alone has it, and nothing is left to read or to look at.
     pub fn has_left(&self) -> Result<bool> {
         if !self.is_leaving() {
             return Ok(false);
@@ -415,7 +510,16 @@ impl Datagram {
             self.left.store(true, Ordering::Release);
             self.sleepers.wake(Interest::all());
         }
-        Ok(self.inbox.lock()?.next_len().is_none())
+        let mut remote = self.remote.lock()?;
+        let over = remote.retire(clock::now());
+        let gone = over.then(|| core::mem::take(&mut *remote));
+        drop(remote);
+        drop(gone);
+        if over {
+            self.has_queue.store(false, Ordering::Release);
+        }
+        let over = over && (!self.speaks() || self.for_good.load(Ordering::Acquire));
+        Ok(over && self.inbox.lock()?.next_len().is_none())
     }
 
     /// Another process has the kernel's socket, too, or is about to: it may read there, and would miss what comes through shared memory. Neither
@@ -438,10 +542,16 @@ impl Datagram {
             incoming.closed = true;
             incoming.inbox.take()
         });
+        let remote = self.remote.lock().map(|mut remote| core::mem::take(&mut *remote));
         self.event_fd.store(-1, Ordering::Relaxed);
-        drop((outbox, inbox));
+        drop((outbox, inbox, remote));
         self.sleepers.wake(Interest::all());
     }
+}
+
+/// Whether peers of this host are looked for in shared memory.
+fn shm() -> bool {
+    config::get().fabrics.shm()
 }
 
 /// Where a receiver is found.
@@ -466,16 +576,13 @@ fn place(kernel: BorrowedFd<'_>) -> Option<Place> {
 }
 
 /// Takes a datagram of the kernel's, without waiting.
-fn receive_kernel(fd: RawFd, into: &mut [IoSliceMut<'_>], flags: i32) -> Result<Received> {
-    let kernel = descriptor::borrow(fd).ok_or(Errno::BADF)?;
-    let how = RecvFlags::from_bits_retain((flags & !libc::MSG_WAITFORONE).cast_unsigned()) | RecvFlags::DONTWAIT;
-    let mut slices: SmallVec<[rustix::io::IoSliceMut<'_>; FEW]> = into.iter_mut().map(|slice| rustix::io::IoSliceMut::new(slice)).collect();
-    let received = rustix::net::recvmsg(kernel, &mut slices, &mut RecvAncillaryBuffer::default(), how)?;
+fn receive_kernel(fd: RawFd, into: &mut [IoSliceMut<'_>], control: &mut [u8], flags: i32) -> Result<Received> {
+    let got = message::receive(fd, into, control, flags & !libc::MSG_WAITFORONE | libc::MSG_DONTWAIT)?;
     if flags & libc::MSG_PEEK == 0 {
         stats::add(Counter::DatagramsReceivedKernel, 1);
     }
-    let source = received.address.and_then(address::from_kernel);
-    Ok(Received { len: received.bytes, source, truncated: received.flags.contains(ReturnFlags::TRUNC) })
+    let (source, truncated) = (address::parse(got.source()), got.flags & libc::MSG_TRUNC != 0);
+    Ok(Received { len: got.len, source, truncated, control: got.control, flags: got.flags & libc::MSG_CTRUNC })
 }
 
 /// The kernel sends one.

@@ -147,6 +147,14 @@ impl Socket {
         socket
     }
 
+    /// One that other processes may have, too.
+    pub fn shared_datagrams(domain: i32) -> Self {
+        let socket = Socket::new(domain, Origin::Preload, Options::default());
+        let _ = socket.datagram.set(Arc::new(Datagram::shared(domain)));
+        socket.set_role(Role::Datagram);
+        socket
+    }
+
     /// What it has become.
     #[inline]
     pub fn role(&self) -> Role {
@@ -310,6 +318,15 @@ impl Socket {
     /// poll's last look before it sleeps; the poller is registered.
     pub fn arm_and_look(&self, waiter: &Borrowed) -> Look {
         self.look_with(|stream| stream.arm_and_look(waiter), |datagram| datagram.arm_and_see(waiter))
+    }
+
+    /// What poll is to say of these events of the kernel's socket, whose number is `fd`.
+    pub fn sift(&self, fd: RawFd, events: i16) -> i16 {
+        const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
+        match self.datagram() {
+            Some(datagram) if events & READABLE != 0 && !datagram.has_mail(fd) => events & !READABLE,
+            _ => events,
+        }
     }
 
     /// poll slept and this socket's event descriptor was readable.

@@ -13,6 +13,7 @@ mod last_heap;
 pub mod listeners;
 pub mod lock;
 pub mod memory;
+pub mod message;
 pub mod neighbour;
 pub mod once;
 pub mod own;

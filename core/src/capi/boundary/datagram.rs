@@ -50,7 +50,7 @@ pub(super) unsafe fn recvfrom(
     let out = or_kernels!(unsafe { address::Out::wanted(address, room) });
     // SAFETY: the caller's promise is the one asked for.
     let into = or_kernels!(unsafe { bytes_mut(buffer, length) });
-    map(datagram::receive(fd, &mut [IoSliceMut::new(into)], flags), |received| {
+    map(datagram::receive(fd, &mut [IoSliceMut::new(into)], &mut [], flags), |received| {
         if let Some(out) = out {
             write(out, received.source);
         }
@@ -84,7 +84,7 @@ pub(super) unsafe fn sendto(
     size(datagram::send(fd, &[IoSlice::new(from)], Some(to), flags))
 }
 
-/// recvmsg(2): msg_flags say whether the datagram was cut; there is no control data.
+/// recvmsg(2): msg_flags say whether the datagram was cut. What control data there is, is the kernel's.
 ///
 /// # Safety
 /// Unless NULL, `message` must be good for reads and writes, and what it points to good for writes.
@@ -94,15 +94,17 @@ pub(super) unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> R
     let count = or_kernels!(message_count(message));
     // SAFETY: the caller's promise is the one asked for.
     let out = or_kernels!(unsafe { address::Out::wanted(message.msg_name.cast(), &raw mut message.msg_namelen) });
-    let receive = |into: &mut [IoSliceMut<'_>]| datagram::receive(fd, into, flags);
+    // SAFETY: the caller's promise is the one asked for.
+    let control = or_kernels!(unsafe { bytes_mut(message.msg_control, message.msg_controllen) });
+    let receive = |into: &mut [IoSliceMut<'_>]| datagram::receive(fd, into, control, flags);
     // SAFETY: the caller's promise is the one asked for.
     let route: Route<Received> = unsafe { vector::with(message.msg_iov, count, receive, || Route::Kernel) };
     map(route, |received| {
         if let Some(out) = out {
             write(out, received.source);
         }
-        message.msg_controllen = 0;
-        message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC | if received.truncated { libc::MSG_TRUNC } else { 0 };
+        message.msg_controllen = received.control as _;
+        message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC | received.flags | if received.truncated { libc::MSG_TRUNC } else { 0 };
         received.len as ssize_t
     })
 }

@@ -8,6 +8,7 @@
 //! completions come late, and messages may arrive before [`Event::Established`].
 #![forbid(unsafe_code)]
 
+pub mod datagram;
 mod endpoint;
 mod lent;
 mod random;

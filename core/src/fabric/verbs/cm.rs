@@ -118,7 +118,16 @@ impl Drop for Channel {
     }
 }
 
-/// An id of the connection manager: a connection or a listener. Dropping it waits until events of it that were taken have
+/// What an id is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PortSpace {
+    /// Connections and listeners.
+    Streams,
+    /// Unconnected queue pairs, and paths for them.
+    Datagrams,
+}
+
+/// An id of the connection manager: a connection, a listener, or for datagrams. Dropping it waits until events of it that were taken have
 /// been acknowledged, so it must not happen between [`Channel::next`] and [`Channel::acknowledge`] in the same thread.
 pub(super) struct Id {
     handle: Handle,
@@ -128,12 +137,16 @@ pub(super) struct Id {
 
 impl Id {
     /// Makes an id whose events carry `serial`.
-    pub(super) fn new(channel: &Arc<Channel>, serial: u64) -> Result<Self> {
+    pub(super) fn new(channel: &Arc<Channel>, serial: u64, of: PortSpace) -> Result<Self> {
+        let space = match of {
+            PortSpace::Streams => rdma_port_space::RDMA_PS_TCP,
+            PortSpace::Datagrams => rdma_port_space::RDMA_PS_UDP,
+        };
         let _inside = inside::enter_uncancelled();
         let mut raw = core::ptr::null_mut();
         let libs = channel.libs;
         // SAFETY: the channel is valid; the context is a number that is never followed.
-        libs::check(unsafe { (libs.rdma_create_id)(channel.raw, &mut raw, to_context(serial), rdma_port_space::RDMA_PS_TCP) })?;
+        libs::check(unsafe { (libs.rdma_create_id)(channel.raw, &mut raw, to_context(serial), space) })?;
         Ok(Id { handle: Handle { raw, libs }, channel: Arc::clone(channel) })
     }
 
@@ -313,8 +326,19 @@ impl Handle {
         self.set_option(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, *path.bytes())
     }
 
+    /// The number of the device's port; 0 before the device is known.
+    pub(super) fn port(&self) -> u8 {
+        // SAFETY: as above.
+        unsafe { (*self.raw).port_num }
+    }
+
     /// The first path of a resolved route.
     pub(super) fn path(&self) -> Option<Path> {
+        self.record().map(|record| Path::from(&record))
+    }
+
+    /// What its record says.
+    pub(super) fn record(&self) -> Option<Record> {
         // SAFETY: the id is valid as long as `self`; its route is set before the event that says so, and stays.
         let route = unsafe { &(*self.raw).route };
         let paths = route.path_rec;
@@ -327,7 +351,7 @@ impl Handle {
         let destination = unsafe { of.dgid.raw };
         // SAFETY: as above.
         let source = unsafe { of.sgid.raw };
-        let record = Record {
+        Some(Record {
             destination,
             source,
             destination_lid: u16::from_be(of.dlid),
@@ -342,8 +366,7 @@ impl Handle {
             mtu: (of.mtu_selector, of.mtu),
             rate: (of.rate_selector, of.rate),
             life_time: (of.packet_life_time_selector, of.packet_life_time),
-        };
-        Some(Path::from(&record))
+        })
     }
 
     fn set_option<T: Copy>(&self, level: c_int, name: c_int, mut value: T) -> Result<()> {

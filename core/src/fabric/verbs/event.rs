@@ -16,6 +16,7 @@ use rdma_sys::{rdma_cm_event, rdma_cm_event_type as kind, rdma_cm_id};
 use super::{
     FAULTS,
     cm::{self, Channel, Handle, Id},
+    datagram::Search,
     device::Devices,
     endpoint::{Reads, VerbsEndpoint},
     libs::Libs,
@@ -33,12 +34,12 @@ use crate::{
 };
 
 /// How long the route may take to resolve, in milliseconds.
-const ROUTE_TIMEOUT: i32 = 2000;
+pub(super) const ROUTE_TIMEOUT: i32 = 2000;
 
 /// How long one try to resolve the address may take, in milliseconds, and how many there are: 2 s in all. Where the neighbour
 /// is not known yet, the kernel (6.1) may look for its answer at the end of a try only, so a single long one would take its time.
-const ADDRESS_TIMEOUT: i32 = 50;
-const ADDRESS_TRIES: u32 = 40;
+pub(super) const ADDRESS_TIMEOUT: i32 = 50;
+pub(super) const ADDRESS_TRIES: u32 = 40;
 
 /// What stands behind a serial number.
 pub(super) enum Entry {
@@ -60,6 +61,8 @@ pub(super) enum Entry {
         /// What incoming connections are made with.
         endpoint: EndpointConfig,
     },
+    /// A path for datagrams that is looked for.
+    Search(Box<Search>),
 }
 
 /// A connection that looks for its device and route. Nobody else owns its id.
@@ -120,6 +123,14 @@ impl Entries {
             self.resolving.remove(&resolving.token);
         }
         entry
+    }
+
+    /// A path that is looked for.
+    pub(super) fn search(&mut self, serial: u64) -> Option<&mut Search> {
+        match self.entries.get_mut(&serial) {
+            Some(Entry::Search(search)) => Some(search),
+            _ => None,
+        }
     }
 
     /// Takes out the connection of `token` that is not ready yet.
@@ -227,6 +238,9 @@ impl Shared {
         let serial = cm::from_context(unsafe { (*report.id).context });
         // SAFETY: used within this function only, before the acknowledgement.
         let id = unsafe { Handle::of_event(&self.channel, report.id) };
+        if let Some(leftover) = self.searched(serial, report.what, report.status) {
+            return Outcome { event: None, leftover };
+        }
         match report.what {
             kind::RDMA_CM_EVENT_ADDR_RESOLVED => self.address_resolved(serial, &id),
             kind::RDMA_CM_EVENT_ROUTE_RESOLVED => self.route_resolved(serial),
@@ -406,7 +420,7 @@ impl Shared {
 unsafe fn read(raw: *mut rdma_cm_event) -> Report {
     // SAFETY: the caller's promise.
     let event = unsafe { &*raw };
-    // SAFETY: ids of the TCP port space have connection parameters, which are plain numbers and zeroed where the event has none.
+    // SAFETY: connection parameters are plain numbers, and zeroed where the event has none, as all have that ids for datagrams get here.
     let conn = unsafe { event.param.conn };
     let private_data = if conn.private_data.is_null() || !carries_data(event.event) {
         Vec::new()
@@ -430,7 +444,7 @@ fn carries_data(what: kind::Type) -> bool {
 }
 
 /// Why the peer cannot be reached.
-fn unreachable(status: i32) -> ConnectFailure {
+pub(super) fn unreachable(status: i32) -> ConnectFailure {
     match cm::status_errno(status) {
         Some(Errno::TIMEDOUT) => ConnectFailure::TimedOut,
         Some(errno) => start_failure(errno),

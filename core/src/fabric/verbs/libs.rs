@@ -7,8 +7,8 @@
 use core::ffi::{CStr, c_int, c_uint, c_void};
 
 use rdma_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
-    rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_port_space,
+    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_mr, ibv_pd, ibv_port_attr,
+    ibv_qp, ibv_qp_attr, ibv_qp_init_attr, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_port_space,
 };
 
 use super::OpenError;
@@ -101,6 +101,10 @@ table! {
         ibv_create_qp: fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
         ibv_modify_qp: fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
         ibv_destroy_qp: fn(*mut ibv_qp) -> c_int;
+        ibv_query_port: fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
+        ibv_query_gid: fn(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
+        ibv_create_ah: fn(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
+        ibv_destroy_ah: fn(*mut ibv_ah) -> c_int;
     }
 }
 

@@ -33,13 +33,16 @@ const ALIGN: usize = 64;
 /// What the application side of the endpoint writes and the device reads.
 const LOCAL: c_int = 0;
 
+/// What the device writes when a message comes.
+pub(super) const RECEIVED: c_int = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
+
 /// What the peer writes.
 const REMOTE: c_int = (ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0) as c_int;
 
 /// One registration. It must be dropped before the memory that it covers, and after the queue pair that uses it.
-struct Registration {
+pub(super) struct Registration {
     raw: *mut ibv_mr,
-    local_key: u32,
+    pub(super) local_key: u32,
     remote_key: u32,
     libs: &'static Libs,
 }
@@ -50,9 +53,10 @@ unsafe impl Send for Registration {}
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    fn new(device: &Device, region: &Region, access: c_int) -> Result<Self> {
+    /// Registers a region, which the caller keeps until after the registration is gone.
+    pub(super) fn new(device: &Device, region: &Region, access: c_int) -> Result<Self> {
         // SAFETY: a live mapping that is never referred to, and that the caller keeps until after the registration is gone (see the
-        // field order of `Areas`).
+        // order of the fields of `Areas`, and of `datagram::VerbsQueue`).
         unsafe { Registration::of(device, region.addr(), region.mapped_len(), access) }
     }
 
@@ -289,7 +293,8 @@ impl Areas {
     }
 }
 
-fn address(region: &Region, offset: usize) -> u64 {
+/// What the device calls a byte of a region.
+pub(super) fn address(region: &Region, offset: usize) -> u64 {
     region.addr().wrapping_add(offset).addr() as u64
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `libs` opens the libraries, `cm` wraps the connection manager's channel and ids, `device` what connections over one device
 //! share, `queues` a connection's queues, `memory` its registered memory, `spare` makes both ready beforehand, `post` translates work,
-//! `endpoint` and `event` put it together. Each connection has one descriptor (its completion channel); the process has one more for all
+//! `endpoint` and `event` put it together. `datagram` has unconnected queue pairs. Each connection has one descriptor (its completion channel); the process has one more for all
 //! events.
 //!
 //! Nothing here waits for a peer. Every call into the libraries runs under [`inside::enter_uncancelled`](crate::sys::inside::enter_uncancelled),
@@ -11,18 +11,19 @@
 
 use core::{
     fmt,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::atomic::{AtomicI32, AtomicU64},
 };
 use std::sync::Arc;
 
 use crate::{
     error::{Errno, Result},
-    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, ListenOn, Listening, Started, Token},
+    fabric::{ConnectFailure, ConnectTo, EndpointConfig, Event, EventFds, Fabric, ListenOn, Listening, Started, Token, datagram::Queue},
     sys::{clock::Nanos, inside, own},
 };
 
 mod cm;
+mod datagram;
 mod device;
 mod endpoint;
 mod event;
@@ -32,7 +33,7 @@ mod post;
 mod queues;
 mod spare;
 
-use cm::{Channel, Id};
+use cm::{Channel, Id, PortSpace};
 use event::{Entry, Resolving, Shared};
 
 /// Faults that no socket hears of.
@@ -148,7 +149,7 @@ impl Fabric for Verbs {
 
     fn listen(&self, on: &ListenOn, token: Token) -> Result<Box<dyn Listening>> {
         let serial = self.shared.serial();
-        let id = Id::new(self.shared.channel(), serial)?;
+        let id = Id::new(self.shared.channel(), serial, PortSpace::Streams)?;
         // Best effort: old kernels lack the options, and binding says what matters.
         let _ = id.set_reuse_address();
         if on.addr.is_ipv6() {
@@ -163,6 +164,10 @@ impl Fabric for Verbs {
         let listener = Listener { id, serial, shared: Arc::clone(&self.shared) };
         listener.id.listen(on.backlog)?;
         Ok(Box::new(listener))
+    }
+
+    fn datagrams(&self, local: IpAddr) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(datagram::VerbsQueue::new(&self.shared, local)?))
     }
 
     fn event_fds(&self) -> EventFds {
@@ -184,7 +189,7 @@ impl Fabric for Verbs {
 
 /// Makes the id of a connection with its options.
 fn prepare(shared: &Shared, to: &ConnectTo, serial: u64) -> Result<Id> {
-    let id = Id::new(shared.channel(), serial)?;
+    let id = Id::new(shared.channel(), serial, PortSpace::Streams)?;
     if to.local.is_some_and(|local| local.port() != 0) {
         let _ = id.set_reuse_address();
     }

@@ -70,7 +70,7 @@ impl Queues {
         // SAFETY: the queue pair was made just now and is not shared yet.
         let number = unsafe { (*raw).qp_num };
         let granted = EndpointConfig { inline, ..config };
-        let qp = QueuePair { raw, device: Arc::clone(device) };
+        let qp = QueuePair::new(raw, device);
         Ok(Queues { qp, number, cq, device: Arc::clone(device), over: AtomicBool::new(false), granted })
     }
 
@@ -149,13 +149,12 @@ impl Queues {
     }
 
     fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> Result<()> {
-        // SAFETY: the queue pair lives as long as `self`; the attributes are valid for the call.
-        libs::check_code(unsafe { (self.device.libs().ibv_modify_qp)(self.qp.raw, attributes, mask) })
+        self.qp.modify(attributes, mask)
     }
 }
 
 /// A queue pair. It goes before its completion queue.
-struct QueuePair {
+pub(super) struct QueuePair {
     raw: *mut ibv_qp,
     device: Arc<Device>,
 }
@@ -166,6 +165,22 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
+    /// Owns a queue pair of the device that was made just now.
+    pub(super) fn new(raw: *mut ibv_qp, device: &Arc<Device>) -> Self {
+        QueuePair { raw, device: Arc::clone(device) }
+    }
+
+    /// The queue pair, valid as long as `self`.
+    pub(super) fn raw(&self) -> *mut ibv_qp {
+        self.raw
+    }
+
+    /// Changes its state.
+    pub(super) fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> Result<()> {
+        // SAFETY: the queue pair lives as long as `self`; the attributes are valid for the call.
+        libs::check_code(unsafe { (self.device.libs().ibv_modify_qp)(self.raw, attributes, mask) })
+    }
+
     /// Destroys it, once. False: the device would not.
     fn destroy(&mut self) -> bool {
         let raw = core::mem::replace(&mut self.raw, core::ptr::null_mut());
@@ -204,7 +219,8 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    fn new(device: &Arc<Device>, entries: u32) -> Result<Self> {
+    /// A queue of so many entries.
+    pub(super) fn new(device: &Arc<Device>, entries: u32) -> Result<Self> {
         let channel = CompletionChannel::new(device)?;
         let wanted = c_int::try_from(entries).unwrap_or(c_int::MAX);
         // SAFETY: context and channel are valid; the queue is destroyed before the channel.
@@ -348,6 +364,7 @@ fn create_queue_pair(device: &Device, cq: *mut ibv_cq, config: &EndpointConfig) 
     }
 }
 
-fn flag(mask: ibv_qp_attr_mask) -> c_int {
+/// A bit of the mask that says which attributes count.
+pub(super) fn flag(mask: ibv_qp_attr_mask) -> c_int {
     c_int::try_from(mask.0).unwrap_or(0)
 }

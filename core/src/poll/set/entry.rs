@@ -25,7 +25,7 @@ use crate::{
 const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 /// These end something: whoever waits for anything is told, as by the kernel.
 const ENDS: u32 = ALWAYS | EPOLLRDHUP as u32;
-const READABLE: u32 = (EPOLLIN | libc::EPOLLRDNORM) as u32;
+pub(super) const READABLE: u32 = (EPOLLIN | libc::EPOLLRDNORM) as u32;
 const WRITABLE: u32 = (EPOLLOUT | libc::EPOLLWRNORM) as u32;
 
 /// What the fabrics have of a member.
@@ -138,6 +138,21 @@ impl Entry {
         match &self.target {
             Target::Stream(stream) => Some(stream),
             Target::Fresh | Target::Listener(_) | Target::Datagram(_) => None,
+        }
+    }
+
+    /// Whether the kernel's socket has something for the program, and not only for the library.
+    pub(super) fn has_mail(&self) -> bool {
+        match &self.target {
+            Target::Datagram(datagram) => datagram.has_mail(self.fd),
+            Target::Fresh | Target::Stream(_) | Target::Listener(_) => true,
+        }
+    }
+
+    /// EPOLLONESHOT has had an event that was none.
+    pub(super) fn renew_one_shot(&self, own: &Own) {
+        if self.in_kernel && self.flags & ONESHOT != 0 && !self.disabled && !self.number_is_closed {
+            let _ = epoll::control(own.program.as_raw_fd(), EPOLL_CTL_MOD, self.fd, Some(self.event()));
         }
     }
 

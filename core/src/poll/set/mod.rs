@@ -68,6 +68,8 @@ pub struct Set {
     inherited: AtomicBool,
     /// And a thread was at work on its members then.
     torn: AtomicBool,
+    /// It has, or has had, a datagram socket: see [`Set::without_controls`].
+    has_datagrams: AtomicBool,
     spin: Spin,
 }
 
@@ -105,6 +107,7 @@ impl Set {
             tag: AtomicU64::new(0),
             inherited: AtomicBool::new(false),
             torn: AtomicBool::new(false),
+            has_datagrams: AtomicBool::new(false),
             spin: Spin::default(),
         })
     }
@@ -212,6 +215,7 @@ impl Set {
             return Err(errno);
         }
         members.one_shots_in_both += u32::from(entry.is_one_shot_in_both());
+        self.has_datagrams.fetch_or(socket.datagram().is_some(), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::SeqCst);
         self.mailbox.post(&entry.member);
         members.entries.insert(entry);

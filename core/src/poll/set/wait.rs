@@ -10,7 +10,11 @@ use libc::{EPOLL_CTL_MOD, POLLIN};
 use rustix::fd::AsRawFd;
 use smallvec::SmallVec;
 
-use super::{MAIL, Members, Own, Set, entry::Sight, strip, tagged, usual_tag};
+use super::{
+    MAIL, Members, Own, Set,
+    entry::{READABLE, Sight},
+    strip, tagged, usual_tag,
+};
 use crate::{
     config,
     error::{Errno, Result},
@@ -148,10 +152,38 @@ impl Set {
         if announced && !self.is_inherited() {
             self.harvest(own, &mut *self.members()?);
         }
+        let found = if found > 0 && self.has_datagrams.load(Ordering::Relaxed) { self.without_controls(own, events, found) } else { found };
         if found > 0 {
             self.disable_one_shots(own, events.get(..found).unwrap_or_default());
         }
         Ok(found)
+    }
+
+    /// The kernel has reported datagrams, which are the library's alone perhaps: then that is no event. Says how many are left.
+    fn without_controls(&self, own: &Own, events: &mut [Event], found: usize) -> usize {
+        let Ok(mut members) = self.members() else { return found };
+        let mut kept = 0;
+        for at in 0..found {
+            let Some(mut event) = events.get(at).copied() else { break };
+            if event.events & READABLE != 0 {
+                let mut same = members.entries.iter_mut().filter(|entry| entry.data == event.u64).peekable();
+                let known = same.peek().is_some();
+                // Of several with the same data any may be the one.
+                if known && !same.any(|entry| entry.has_mail()) {
+                    event.events &= !READABLE;
+                }
+            }
+            if event.events == 0 {
+                let same = members.entries.iter_mut().filter(|entry| entry.data == event.u64);
+                same.for_each(|entry| entry.renew_one_shot(own));
+                continue;
+            }
+            if let Some(to) = events.get_mut(kept) {
+                *to = event;
+                kept += 1;
+            }
+        }
+        kept
     }
 
     /// Takes the library's own event out of what the kernel has found. Says how many are left, and whether it was there.

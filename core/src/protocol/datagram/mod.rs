@@ -7,8 +7,10 @@
 //!
 //! A destination is *asked* by the header in front of the first datagram, once. Until it has answered, and for as long as it does not,
 //! it gets plain datagrams: it may be no peer of ours, and takes a header for garbage. When it answers, its path is *resolved*, and
-//! then it is *known*. One that is known, but silent while it is sent to, is asked again after a while, and gets plain datagrams
-//! if it does not answer: it may be another program by now.
+//! then it is *known*. A message to a queue pair that is gone vanishes, and nobody is told. So one that is known, but was not heard of for a
+//! little while, is asked again with the next datagram, which is then the kernel's to deliver or to refuse. Where the answer fails to
+//! come, it is in *doubt*: it gets plain datagrams, and is asked some more times, less and less often, until it answers or is given up.
+//! [`Destinations::refused`] is the kernel's word that nobody is there.
 //!
 //! **Forgery.** A queue pair is taken only for the address and port that the UDP datagram came from, and only if the header names
 //! the same address; nothing that arrives changes where another destination's datagrams go. A destination that is known is not given another
@@ -28,11 +30,15 @@ use crate::wire::{MAX_MESSAGE, Operation, UdHeader, UdpHeader};
 /// Time of the caller's clock, in nanoseconds.
 pub type Nanos = u64;
 
-/// How long a destination that is known and silent is asked before it gets plain datagrams.
-pub const ANSWER_TIME: Nanos = 1_000_000_000;
+/// How long a destination that was asked again still gets messages before it gets plain datagrams. Until it is asked once more it takes as long,
+/// and then twice as long each time.
+pub const ANSWER_TIME: Nanos = 100_000_000;
 
 /// After so long without a word from it a known destination is asked again when it is sent to.
-pub const SILENCE: Nanos = 10_000_000_000;
+pub const SILENCE: Nanos = 150_000_000;
+
+/// Questions in a row that have no answer: then it is given up.
+pub const QUESTIONS: u32 = 6;
 
 /// Which way a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +97,26 @@ enum State<H> {
     Resolving(u32),
     /// Everything is known. `heard`: the last word from it, `None` where it has said, perhaps, that something has changed; `asked`: it was
     /// asked again, and has not answered.
-    Known { handle: H, queue_pair: u32, heard: Option<Nanos>, asked: Option<Nanos> },
+    Known { handle: H, queue_pair: u32, heard: Option<Nanos>, asked: Option<Doubt> },
+}
+
+/// Questions that have no answer yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Doubt {
+    since: Nanos,
+    last: Nanos,
+    questions: u32,
+}
+
+impl Doubt {
+    fn new(now: Nanos) -> Self {
+        Doubt { since: now, last: now, questions: 1 }
+    }
+
+    /// Whether it is time to ask once more, or to give up.
+    fn is_due(self, now: Nanos) -> bool {
+        now.saturating_sub(self.last) >= ANSWER_TIME << self.questions.saturating_sub(1).min(QUESTIONS)
+    }
 }
 
 /// What is known of the destinations of one socket. See the module.
@@ -115,25 +140,35 @@ impl<H: Copy> Destinations<H> {
         self.make_room(destination);
         let Some(entry) = self.table.enter(destination, State::New) else { return Way::Plain };
         entry.own = true;
-        entry.used = now;
+        (entry.used, entry.told) = (now, now);
         match &mut entry.state {
             State::New => {
                 entry.state = State::Asked;
                 Way::Asking
             }
             State::Asked | State::Resolving(_) => Way::Plain,
-            State::Known { asked: Some(asked), handle, .. } if now.saturating_sub(*asked) >= ANSWER_TIME => {
-                self.released.push(*handle);
-                entry.state = State::Asked;
-                Way::Plain
+            State::Known { asked: Some(doubt), handle, .. } if doubt.is_due(now) => {
+                if doubt.questions >= QUESTIONS {
+                    self.released.push(*handle);
+                    entry.state = State::Asked;
+                    return Way::Plain;
+                }
+                (doubt.last, doubt.questions) = (now, doubt.questions + 1);
+                Way::Asking
             }
+            State::Known { asked: Some(doubt), .. } if now.saturating_sub(doubt.since) >= ANSWER_TIME => Way::Plain,
             State::Known { heard, asked: asked @ None, .. } if heard.is_none_or(|heard| now.saturating_sub(heard) >= SILENCE) => {
-                *asked = Some(now);
+                *asked = Some(Doubt::new(now));
                 Way::Asking
             }
             State::Known { handle, queue_pair, .. } if fits => Way::Queue(*handle, *queue_pair),
             State::Known { .. } => Way::Plain,
         }
+    }
+
+    /// Whether it has never been asked, and nothing is known of it.
+    pub fn is_new(&mut self, destination: SocketAddr) -> bool {
+        self.table.get(destination).is_none_or(|entry| matches!(entry.state, State::New))
     }
 
     /// A datagram of the UDP socket.
@@ -142,9 +177,18 @@ impl<H: Copy> Destinations<H> {
             return Arrival { deliver_from: Some(0), answer: false, resolve: None };
         };
         let is_data = header.operation == Operation::Data;
-        let believed = header.address.to_canonical() == source.ip().to_canonical() && header.queue_pair != 0;
+        let is_named = header.address.to_canonical() == source.ip().to_canonical();
+        if is_named && header.queue_pair == 0 && !is_data {
+            // A farewell. One that is forged costs a question.
+            self.refused(source);
+            return Arrival { deliver_from: None, answer: false, resolve: None };
+        }
+        let believed = is_named && header.queue_pair != 0;
         let resolve = if believed { self.learn(source, header.queue_pair, !is_data, now) } else { None };
         self.faults.not_believed += u64::from(!believed);
+        if let Some(entry) = self.table.get(source).filter(|_| is_data) {
+            entry.told = now;
+        }
         Arrival { deliver_from: is_data.then(|| header.len()), answer: is_data, resolve }
     }
 
@@ -179,14 +223,31 @@ impl<H: Copy> Destinations<H> {
         }
     }
 
-    /// The queue pair did not take a message for this destination: it is asked anew.
-    pub fn failed(&mut self, destination: SocketAddr) {
-        if let Some(entry) = self.table.get(destination)
-            && let State::Known { handle, .. } = entry.state
-        {
-            self.released.push(handle);
+    /// The kernel says that nobody has this address and port: what is known of it is worth nothing, nor is what has been said before.
+    pub fn refused(&mut self, destination: SocketAddr) {
+        if let Some(entry) = self.table.get(destination) {
+            if let State::Known { handle, .. } = entry.state {
+                self.released.push(handle);
+            }
             entry.state = State::New;
         }
+    }
+
+    /// Whether this source may have asked meanwhile, as it has heard nothing for a while.
+    pub fn may_ask(&mut self, source: SocketAddr, now: Nanos) -> bool {
+        self.table.get(source).is_none_or(|entry| now.saturating_sub(entry.told) >= SILENCE)
+    }
+
+    /// Those who know of a queue pair here, and may not ask before they use it.
+    pub fn acquaintances(&self, now: Nanos) -> impl Iterator<Item = SocketAddr> {
+        let recent = move |time: Nanos| now.saturating_sub(time) < SILENCE;
+        let all = self.table.iter().filter(|(_, entry)| matches!(entry.state, State::Known { .. } | State::Resolving(_)));
+        all.filter(move |(_, entry)| recent(entry.told) || recent(entry.used)).map(|(addr, _)| addr)
+    }
+
+    /// The queue pair did not take a message for this destination, or a question could not be sent: it is asked anew.
+    pub fn failed(&mut self, destination: SocketAddr) {
+        self.refused(destination);
     }
 
     /// A handle that nobody needs any more.
@@ -258,6 +319,8 @@ impl<H: Copy> Destinations<H> {
                 None
             }
             State::Resolving(of) if *of == queue_pair || !answers => None,
+            // Nobody has asked it, or that was before it was [refused](Self::refused).
+            State::New if answers => None,
             State::New | State::Asked | State::Resolving(_) => {
                 entry.state = State::Resolving(queue_pair);
                 Some(resolve)

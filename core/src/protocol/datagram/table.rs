@@ -10,6 +10,8 @@ pub(super) struct Entry<S> {
     pub(super) own: bool,
     /// When it was last sent to or, if it is not the program's own, heard of.
     pub(super) used: u64,
+    /// When anything was last said to it.
+    pub(super) told: u64,
 }
 
 /// See the module.
@@ -55,7 +57,11 @@ impl<S> Table<S> {
         if self.entries.len() >= self.capacity && !self.entries.contains_key(&addr) {
             return None;
         }
-        Some(self.entries.entry(addr).or_insert(Entry { state, own: false, used: 0 }))
+        Some(self.entries.entry(addr).or_insert(Entry { state, own: false, used: 0, told: 0 }))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SocketAddr, &Entry<S>)> {
+        self.entries.iter().map(|(addr, entry)| (*addr, entry))
     }
 
     pub(super) fn drain(&mut self) -> impl Iterator<Item = S> {

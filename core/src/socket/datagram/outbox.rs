@@ -153,7 +153,7 @@ fn open(fd: RawFd, destination: SocketAddr, now: Nanos, own: usize, bound: impl 
 }
 
 /// An IPv4 peer of an IPv6 socket that takes none is the kernel's to refuse.
-fn may_reach(kernel: BorrowedFd<'_>, local: Option<SocketAddr>, destination: SocketAddr) -> bool {
+pub(super) fn may_reach(kernel: BorrowedFd<'_>, local: Option<SocketAddr>, destination: SocketAddr) -> bool {
     match local {
         Some(SocketAddr::V6(_)) if destination.is_ipv4() => !sockopt::ipv6_v6only(kernel).unwrap_or(true),
         Some(SocketAddr::V4(_)) => destination.is_ipv4(),

@@ -33,6 +33,8 @@ const ARRIVALS_A_LOOK: usize = 16;
 const EVENTS: usize = 32;
 /// The name's events; a channel's are its own number's.
 const DOOR: u64 = 0;
+/// Those of a descriptor that is somebody else's.
+const OTHER: u64 = u64::MAX;
 const READABLE: u32 = libc::EPOLLIN as u32;
 
 /// A sender.
@@ -135,6 +137,11 @@ impl Inbox {
             channel::end(door);
         }
         self.channels.iter().filter_map(|channel| channel.reader.as_ref()).for_each(Reader::close);
+    }
+
+    /// Announces, too, what this descriptor does, until it is closed. Its events are the caller's to take off.
+    pub fn follow(&self, fd: RawFd) -> Result<()> {
+        epoll::control(self.set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, Some(Event { events: READABLE, u64: OTHER }))
     }
 
     fn watch(&self, socket: &OwnFd, number: u64) -> Result<()> {

@@ -26,7 +26,9 @@ fn a_destination_that_answers_gets_messages() {
 #[test]
 fn a_destination_that_never_answers_gets_one_header() {
     let mut known = Destinations::<u32>::new(4);
+    assert!(known.is_new(addr(PEER)));
     assert_eq!(known.send(addr(PEER), 10, 2048, 0), Way::Asking);
+    assert!(!known.is_new(addr(PEER)));
     for hour in 0..100 {
         assert_eq!(known.send(addr(PEER), 10, 2048, hour * 3600 * SECOND), Way::Plain);
     }
@@ -84,17 +86,62 @@ fn a_path_that_comes_too_late_is_given_back() {
 }
 
 #[test]
-fn silence_is_asked_about_once_and_ends_the_messages() {
+fn silence_is_asked_about_and_ends_the_messages() {
     let mut known = answered(5);
     let later = 4 + SILENCE;
     assert_eq!(known.send(addr(PEER), 10, 2048, later), Way::Asking);
-    assert_eq!(known.send(addr(PEER), 10, 2048, later + 1), Way::Queue(1005, 5), "until it is clear");
-    assert_eq!(known.send(addr(PEER), 10, 2048, later + ANSWER_TIME), Way::Plain);
+    assert_eq!(known.send(addr(PEER), 10, 2048, later + ANSWER_TIME - 1), Way::Queue(1005, 5), "until it is clear");
+    let mut asked = later;
+    for question in 1..QUESTIONS {
+        let again = asked + (ANSWER_TIME << (question - 1));
+        assert!(question == 1 || known.send(addr(PEER), 10, 2048, again - 1) == Way::Plain);
+        assert_eq!(known.send(addr(PEER), 10, 2048, again), Way::Asking, "{question}");
+        assert_eq!(known.send(addr(PEER), 10, 2048, again + 1), Way::Plain);
+        asked = again;
+    }
+    assert_eq!(known.released(), None, "it may be needed again");
+    let end = asked + (ANSWER_TIME << (QUESTIONS - 1));
+    assert_eq!(known.send(addr(PEER), 10, 2048, end), Way::Plain);
     assert_eq!(known.released(), Some(1005));
-    assert_eq!(known.send(addr(PEER), 10, 2048, later + 2 * ANSWER_TIME), Way::Plain);
+    assert_eq!(known.send(addr(PEER), 10, 2048, end + 1000 * SECOND), Way::Plain);
     // A late answer is one.
-    let late = known.datagram(addr(PEER), &tagged(Operation::Control, 5, addr(PEER), b""), later + 3 * ANSWER_TIME);
+    let late = known.datagram(addr(PEER), &tagged(Operation::Control, 5, addr(PEER), b""), end + 1001 * SECOND);
     assert!(late.resolve.is_some());
+}
+
+#[test]
+fn an_answer_in_doubt_brings_the_messages_back() {
+    let mut known = answered(5);
+    let later = 4 + SILENCE;
+    assert_eq!(known.send(addr(PEER), 10, 2048, later), Way::Asking);
+    assert_eq!(known.send(addr(PEER), 10, 2048, later + ANSWER_TIME), Way::Asking);
+    assert_eq!(known.send(addr(PEER), 10, 2048, later + ANSWER_TIME + 1), Way::Plain);
+    known.datagram(addr(PEER), &tagged(Operation::Control, 5, addr(PEER), b""), later + ANSWER_TIME + 2);
+    assert_eq!(known.send(addr(PEER), 10, 2048, later + ANSWER_TIME + 3), Way::Queue(1005, 5));
+    // Begun anew meanwhile.
+    let later = later + ANSWER_TIME + 2 + SILENCE;
+    assert_eq!(known.send(addr(PEER), 10, 2048, later), Way::Asking);
+    let resolve = known.datagram(addr(PEER), &tagged(Operation::Control, 8, addr(PEER), b""), later + 1).resolve.unwrap();
+    known.resolved(resolve, Some(1008), later + 2);
+    assert_eq!(known.send(addr(PEER), 10, 2048, later + 3), Way::Queue(1008, 8));
+}
+
+#[test]
+fn a_refusal_is_the_end_of_what_is_known() {
+    let mut known = answered(5);
+    known.refused(addr(PEER));
+    assert!(known.is_new(addr(PEER)));
+    assert_eq!(known.released(), Some(1005));
+    // What was said before does not count; who is there by now is asked.
+    assert_eq!(known.datagram(addr(PEER), &tagged(Operation::Control, 5, addr(PEER), b""), 5).resolve, None);
+    assert_eq!(known.send(addr(PEER), 10, 2048, 6), Way::Asking);
+    known.refused(addr(PEER));
+    assert_eq!(known.send(addr(PEER), 10, 2048, 7), Way::Asking);
+    assert!(known.datagram(addr(PEER), &tagged(Operation::Control, 6, addr(PEER), b""), 8).resolve.is_some());
+    known.refused(addr(PEER));
+    known.resolved(Resolve { destination: addr(PEER), queue_pair: 6 }, Some(1006), 9);
+    assert_eq!((known.released(), known.send(addr(PEER), 10, 2048, 10)), (Some(1006), Way::Asking));
+    known.refused(addr("10.0.0.99:9"));
 }
 
 #[test]
@@ -104,7 +151,7 @@ fn an_answer_or_a_message_is_no_silence() {
     assert_eq!(known.send(addr(PEER), 10, 2048, SILENCE + 5), Way::Queue(1005, 5));
     assert_eq!(known.send(addr(PEER), 10, 2048, 2 * SILENCE), Way::Asking);
     known.datagram(addr(PEER), &tagged(Operation::Control, 5, addr(PEER), b""), 2 * SILENCE + 1);
-    assert_eq!(known.send(addr(PEER), 10, 2048, 2 * SILENCE + 2 * ANSWER_TIME), Way::Queue(1005, 5));
+    assert_eq!(known.send(addr(PEER), 10, 2048, 3 * SILENCE), Way::Queue(1005, 5));
 }
 
 #[test]
