@@ -210,7 +210,7 @@ fn headers_of_the_udp_socket() {
     let mut by_queue_pair = 0;
     for _ in 0..count() {
         let peer = sources[(random.number() % sources.len() as u64) as usize];
-        model.now += random.number() % 2_000_000_000;
+        model.now += random.number() % 100_000_000;
         match random.number() % 8 {
             0 => model.sends(peer),
             1 => model.resolves(&mut random),
