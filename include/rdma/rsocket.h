@@ -166,7 +166,7 @@ ssize_t rwrite(int socket, const void *buf, size_t count);
 ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt);
 
 /**
- * Maps memory for riowrite at the other end (PROT_WRITE), or for riowrite from there (PROT_NONE). An offset of -1 is the address of
+ * Maps memory for riowrite at the other end (PROT_WRITE), or from there (PROT_NONE). Gives the offset (of -1: the address), or -1.
  */
 off_t riomap(int socket,
              void *buf,

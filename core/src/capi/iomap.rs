@@ -12,8 +12,7 @@ macro_rules! nothing_for {
     };
 }
 
-/// Maps memory for riowrite at the other end (PROT_WRITE), or for riowrite from there (PROT_NONE). An offset of -1 is the address of
-/// buf. Gives the offset, or -1.
+/// Maps memory for riowrite at the other end (PROT_WRITE), or from there (PROT_NONE). Gives the offset (of -1: the address), or -1.
 ///
 /// # Safety
 /// With PROT_WRITE, buf must be good for writes of len bytes until it is unmapped, or the socket closed.

@@ -212,7 +212,11 @@ impl Datagram {
                     incoming.inbox = Some(inbox);
                 }
                 let opened = incoming.inbox.as_mut().map(|inbox| inbox.open(addr, v6_only, peer));
-                log_debug!("datagrams to {addr} of peers on this host: {opened:?}");
+                match opened {
+                    Some(Ok(())) => log_debug!("datagrams to {addr} are received through shared memory"),
+                    Some(Err(errno)) => log_debug!("datagrams to {addr} are not received through shared memory: {errno}"),
+                    None => {}
+                }
             }
         }
         if before != incoming.inbox.is_some() {
