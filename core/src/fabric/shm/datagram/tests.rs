@@ -18,6 +18,15 @@ fn addr(ip: &str) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
+/// A child of another test's, which has not come to its execve(2) yet, has the socket too, and with it the name.
+fn open_again(inbox: &mut Inbox, addr: SocketAddr) {
+    let begun = std::time::Instant::now();
+    while let Err(errno) = inbox.open(addr, false, None) {
+        assert!(errno == Errno::ADDRINUSE && begun.elapsed().as_secs() < 30, "{errno}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 fn inbox(at: SocketAddr) -> Inbox {
     let mut inbox = Inbox::new(true).unwrap();
     inbox.open(at, false, None).unwrap();
@@ -313,7 +322,7 @@ proptest! {
                 Step::Reopen => {
                     lossless = false;
                     inbox.close();
-                    inbox.open(to, false, None).unwrap();
+                    open_again(&mut inbox, to);
                     outlets.clear();
                 }
                 Step::Open | Step::Send(..) | Step::Close(_) | Step::Bell(_) => {}
@@ -324,8 +333,11 @@ proptest! {
         }
         prop_assert!(got <= sent && (!lossless || got == sent), "{} of {}", got, sent);
         outlets.clear();
-        // One ring is taken at a time.
-        (0..200).for_each(|_| drop(next(&mut inbox)));
+        // One ring is taken at a time. (See `open_again` on children.)
+        let begun = std::time::Instant::now();
+        while inbox.descriptors() > 2 && begun.elapsed().as_secs() < 30 {
+            drop(next(&mut inbox));
+        }
         prop_assert_eq!(inbox.descriptors(), 2, "nothing is left of those that are gone");
     }
 }
