@@ -115,8 +115,14 @@ fn leave(socket: &Socket, datagram: &Datagram) {
 pub(super) fn set(fd: RawFd, held: &Held, level: i32, name: i32, value: &[u8]) {
     let Some(datagram) = held.socket.datagram() else { return };
     match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT) => settle(fd, held),
-        _ if is_harmless(level, name) || value.iter().all(|byte| *byte == 0) => {}
+        (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT) => {
+            if value.iter().any(|byte| *byte != 0) {
+                datagram.note_shared_name();
+            }
+            settle(fd, held);
+        }
+        // (Of a filter there is no value here.)
+        _ if is_harmless(level, name) || !value.is_empty() && value.iter().all(|byte| *byte == 0) => {}
         _ => leave(&held.socket, datagram),
     }
 }
@@ -169,7 +175,7 @@ fn is_harmless(level: i32, name: i32) -> bool {
 /// Flags of send(2) that say nothing to shared memory.
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM | libc::MSG_EOR;
 /// Flags of recv(2) that ask for something else than datagrams, without waiting. Others mean nothing to a datagram.
-const KERNELS_FLAGS: i32 = libc::MSG_ERRQUEUE | libc::MSG_OOB;
+const KERNELS_FLAGS: i32 = libc::MSG_ERRQUEUE;
 
 /// Sends a datagram: `to` is the `struct sockaddr` that was given, `None` for none.
 pub fn send(fd: RawFd, from: &[IoSlice<'_>], to: Option<&[u8]>, flags: i32) -> Route<usize> {
@@ -181,7 +187,8 @@ pub fn send(fd: RawFd, from: &[IoSlice<'_>], to: Option<&[u8]>, flags: i32) -> R
         Some(Some(to)) if to.port() != 0 && to.is_ipv6() == (held.socket.domain == libc::AF_INET6) => Some(to),
         Some(_) => return left_to_kernel(),
     };
-    if flags & !SEND_FLAGS != 0 {
+    if flags & !SEND_FLAGS != 0 || datagram.is_corked() {
+        datagram.cork(flags & libc::MSG_MORE != 0);
         return left_to_kernel();
     }
     match datagram.send(fd, from, to) {
@@ -189,6 +196,16 @@ pub fn send(fd: RawFd, from: &[IoSlice<'_>], to: Option<&[u8]>, flags: i32) -> R
         Ok(Sending::Kernel) => left_to_kernel(),
         Err(errno) => Route::err(errno),
     }
+}
+
+/// The kernel sends what is given with control data.
+pub fn sent_by_kernel<T>(fd: RawFd, flags: i32) -> Route<T> {
+    if let Some(held) = known(fd)
+        && let Some(datagram) = held.socket.datagram()
+    {
+        datagram.cork(flags & libc::MSG_MORE != 0);
+    }
+    left_to_kernel()
 }
 
 /// The kernel sends it.

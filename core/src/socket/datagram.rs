@@ -72,7 +72,7 @@ pub enum Sending {
 }
 
 /// A datagram that was received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Bytes that were copied or, with MSG_TRUNC, that it has.
     pub len: usize,
@@ -104,6 +104,10 @@ pub struct Datagram {
     leaving: AtomicBool,
     /// Then nothing of it is looked at.
     for_good: AtomicBool,
+    /// The kernel has the beginning of a datagram (MSG_MORE): the rest is to go there, too.
+    corked: AtomicBool,
+    /// Others may have the same address, or have had a chance to take it: SO_REUSEADDR and SO_REUSEPORT may be taken back after that.
+    shared_name: AtomicBool,
     /// The kernel's error that a look of the library's has met, 0 for none: it is the program's.
     error: AtomicI32,
 }
@@ -164,6 +168,8 @@ impl Datagram {
             left: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             for_good: AtomicBool::new(false),
+            corked: AtomicBool::new(false),
+            shared_name: AtomicBool::new(false),
             error: AtomicI32::new(0),
         }
     }
@@ -174,6 +180,21 @@ impl Datagram {
         shared.leaving.store(true, Ordering::Relaxed);
         shared.left.store(true, Ordering::Relaxed);
         shared
+    }
+
+    /// send(2), MSG_MORE: "The caller has more data to send": whether that is so after a datagram that goes to the kernel.
+    pub fn cork(&self, more: bool) {
+        self.corked.store(more, Ordering::Relaxed);
+    }
+
+    /// Whether the kernel waits for the rest of a datagram.
+    pub fn is_corked(&self) -> bool {
+        self.corked.load(Ordering::Relaxed)
+    }
+
+    /// Others may take the same address.
+    pub fn note_shared_name(&self) {
+        self.shared_name.store(true, Ordering::Relaxed);
     }
 
     /// Who sleeps here.
@@ -198,7 +219,8 @@ impl Datagram {
     fn settle_inbox(&self, fd: RawFd) -> Result<()> {
         let mut incoming = self.inbox.lock()?;
         let before = incoming.inbox.is_some();
-        let place = descriptor::borrow(fd).filter(|_| shm() && !incoming.closed && !self.is_leaving()).and_then(place);
+        let place = descriptor::borrow(fd).filter(|_| shm() && !incoming.closed && !self.is_leaving());
+        let place = place.and_then(|kernel| place_of(kernel, self.shared_name.load(Ordering::Relaxed)));
         match place {
             None => {
                 if let Some(inbox) = &mut incoming.inbox {
@@ -566,14 +588,14 @@ struct Place {
 }
 
 /// `None`: nobody of this host finds it but through the kernel, which alone knows which of several sockets of an address a datagram is for.
-fn place(kernel: BorrowedFd<'_>) -> Option<Place> {
+fn place_of(kernel: BorrowedFd<'_>, shared: bool) -> Option<Place> {
     let addr = address::local(kernel).map(address::for_fabric).filter(|addr| addr.port() != 0)?;
     if let Some(peer) = address::peer(kernel) {
         let peer = address::for_fabric(peer);
         outbox::source(peer, Some(addr.ip()))?;
         return Some(Place { addr, v6_only: false, peer: Some(peer) });
     }
-    let shared = sockopt::socket_reuseaddr(kernel).unwrap_or(true) || sockopt::socket_reuseport(kernel).unwrap_or(true);
+    let shared = shared || sockopt::socket_reuseaddr(kernel).unwrap_or(true) || sockopt::socket_reuseport(kernel).unwrap_or(true);
     let single = !addr.ip().is_multicast();
     let v6_only = addr.is_ipv6() && sockopt::ipv6_v6only(kernel).unwrap_or(false);
     (single && !shared).then_some(Place { addr, v6_only, peer: None })

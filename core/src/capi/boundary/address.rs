@@ -37,15 +37,15 @@ impl Out {
     /// Looks at the pointers before anything is done: EFAULT, and "EINVAL addrlen is invalid (e.g., is negative)".
     ///
     /// # Safety
-    /// Unless NULL, `length` must be good for reads and writes until the `Out` has been used, and `address` for writes of `*length` bytes.
+    /// Unless bad, `length` must be good for reads and writes until the `Out` has been used, and `address` for writes of `*length` bytes.
     pub(in crate::capi) unsafe fn new(address: *mut sockaddr, length: *mut socklen_t) -> Result<Self> {
-        if length.is_null() {
+        if super::is_bad(length.cast(), size_of::<socklen_t>()) {
             return Err(Errno::FAULT);
         }
-        // SAFETY: not NULL, so good for reads (the caller's promise).
+        // SAFETY: not bad, so good for reads (the caller's promise).
         let room = unsafe { *length };
         let room = c_int::try_from(room).map_err(|_| Errno::INVAL)?;
-        if address.is_null() && room > 0 {
+        if room > 0 && super::is_bad(address.cast(), room as usize) {
             return Err(Errno::FAULT);
         }
         Ok(Out { address, length, room: room as usize })

@@ -1,6 +1,7 @@
 //! The C side of `calls::datagram`: what a datagram has and a stream has not, its address and its end.
 //!
-//! Pointers that are bad, and whatever else is wrong with a call, are the kernel's to judge.
+//! Pointers that are bad, and whatever else is wrong with a call that sends, are the kernel's to judge. A call that receives is not: the kernel
+//! may have nothing, and would wait.
 
 use core::{
     ffi::{c_int, c_void},
@@ -11,15 +12,16 @@ use std::io::{IoSlice, IoSliceMut};
 use libc::{msghdr, sockaddr, socklen_t, ssize_t};
 
 use super::{
-    address, bytes, bytes_mut,
+    address, bytes, bytes_mut, fault,
     io::{message_count, size},
-    map, vector,
+    is_bad, map, vector,
 };
 use crate::{
     calls::{
         Route,
         datagram::{self, is_datagram},
     },
+    error::Result,
     socket::datagram::Received,
     sys::kernel::call,
 };
@@ -47,15 +49,24 @@ pub(super) unsafe fn recvfrom(
     room: *mut socklen_t,
 ) -> Route<ssize_t> {
     // SAFETY: the caller's promise is the one asked for.
-    let out = or_kernels!(unsafe { address::Out::wanted(address, room) });
+    let out = unsafe { address::Out::wanted(address, room) };
     // SAFETY: the caller's promise is the one asked for.
-    let into = or_kernels!(unsafe { bytes_mut(buffer, length) });
-    map(datagram::receive(fd, &mut [IoSliceMut::new(into)], &mut [], flags), |received| {
-        if let Some(out) = out {
-            write(out, received.source);
+    let Ok(into) = (unsafe { bytes_mut(buffer, length) }) else { return size(fault::nowhere(fd, flags)) };
+    named(datagram::receive(fd, &mut [IoSliceMut::new(into)], &mut [], flags), out, |received| received.len as ssize_t)
+}
+
+/// Says whom a datagram is from. The kernel takes it before it looks where that is to go.
+fn named<T>(route: Route<Received>, out: Result<Option<address::Out>>, then: impl FnOnce(Received) -> T) -> Route<T> {
+    match (route, out) {
+        (Route::Done(Ok(received)), Ok(out)) => {
+            if let Some(out) = out {
+                write(out, received.source);
+            }
+            Route::ok(then(received))
         }
-        received.len as ssize_t
-    })
+        (Route::Done(Ok(_)), Err(errno)) | (Route::Done(Err(errno)), _) => Route::err(errno),
+        (Route::Kernel, _) => Route::Kernel,
+    }
 }
 
 fn write(out: address::Out, source: Option<SocketAddr>) {
@@ -89,20 +100,22 @@ pub(super) unsafe fn sendto(
 /// # Safety
 /// Unless NULL, `message` must be good for reads and writes, and what it points to good for writes.
 pub(super) unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> Route<ssize_t> {
-    // SAFETY: NULL or good for reads and writes (the caller's promise).
+    if is_bad(message.cast(), size_of::<msghdr>()) {
+        return Route::Kernel;
+    }
+    // SAFETY: not bad, so good for reads and writes (the caller's promise).
     let Some(message) = (unsafe { message.as_mut() }) else { return Route::Kernel };
     let count = or_kernels!(message_count(message));
     // SAFETY: the caller's promise is the one asked for.
-    let out = or_kernels!(unsafe { address::Out::wanted(message.msg_name.cast(), &raw mut message.msg_namelen) });
+    let out = unsafe { address::Out::wanted(message.msg_name.cast(), &raw mut message.msg_namelen) };
+    // Nobody has missed it where there is no control data.
     // SAFETY: the caller's promise is the one asked for.
-    let control = or_kernels!(unsafe { bytes_mut(message.msg_control, message.msg_controllen) });
+    let control = unsafe { bytes_mut(message.msg_control, message.msg_controllen) }.unwrap_or_default();
     let receive = |into: &mut [IoSliceMut<'_>]| datagram::receive(fd, into, control, flags);
     // SAFETY: the caller's promise is the one asked for.
-    let route: Route<Received> = unsafe { vector::with(message.msg_iov, count, receive, || Route::Kernel) };
-    map(route, |received| {
-        if let Some(out) = out {
-            write(out, received.source);
-        }
+    let route: Route<Received> =
+        unsafe { vector::with(message.msg_iov, count, receive, || map(fault::nowhere(fd, flags), |_| Received::default())) };
+    named(route, out, |received| {
         message.msg_controllen = received.control as _;
         message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC | received.flags | if received.truncated { libc::MSG_TRUNC } else { 0 };
         received.len as ssize_t
@@ -114,11 +127,14 @@ pub(super) unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> R
 /// # Safety
 /// Unless NULL, `message` must be good for reads, and what it points to as well.
 pub(super) unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> Route<ssize_t> {
-    // SAFETY: NULL or good for reads (the caller's promise).
+    if is_bad(message.cast(), size_of::<msghdr>()) {
+        return Route::Kernel;
+    }
+    // SAFETY: not bad, so good for reads (the caller's promise).
     let Some(message) = (unsafe { message.as_ref() }) else { return Route::Kernel };
     let count = or_kernels!(message_count(message));
     if message.msg_controllen != 0 {
-        return datagram::left_to_kernel();
+        return datagram::sent_by_kernel(fd, flags);
     }
     let to = if message.msg_name.is_null() {
         None

@@ -212,7 +212,8 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> Route<ss
         // SAFETY: the caller's promise is the one asked for.
         return unsafe { datagram::recvmsg(fd, message, flags) };
     }
-    // SAFETY: NULL or good for reads and writes (the caller's promise).
+    attempt!(structure(message));
+    // SAFETY: not bad, so good for reads and writes (the caller's promise).
     let Some(message) = (unsafe { message.as_mut() }) else { return Route::err(Errno::FAULT) };
     let count = attempt!(message_count(message));
     // SAFETY: the caller's promise is the one asked for.
@@ -235,7 +236,8 @@ pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> Route<
         // SAFETY: the caller's promise is the one asked for.
         return unsafe { datagram::sendmsg(fd, message, flags) };
     }
-    // SAFETY: NULL or good for reads (the caller's promise).
+    attempt!(structure(message));
+    // SAFETY: not bad, so good for reads (the caller's promise).
     let Some(message) = (unsafe { message.as_ref() }) else { return Route::err(Errno::FAULT) };
     let count = attempt!(message_count(message));
     // SAFETY: the caller's promise is the one asked for.
@@ -305,10 +307,10 @@ unsafe fn each_message(
     if count == 0 {
         return Route::ok(0);
     }
-    if messages.is_null() {
+    if super::is_bad(messages.cast(), size_of::<mmsghdr>()) {
         return Route::err(Errno::FAULT);
     }
-    // SAFETY: not NULL, so an array of at least `count` (the caller's promise).
+    // SAFETY: not bad, so an array of at least `count` (the caller's promise).
     let messages = unsafe { core::slice::from_raw_parts_mut(messages, count) };
     let mut transferred = 0;
     for message in messages {
@@ -449,6 +451,11 @@ unsafe fn send_slices(
 /// "EINVAL The vector count, iovcnt, is less than zero or greater than the permitted maximum."
 fn vector_count(count: c_int) -> Result<usize> {
     usize::try_from(count).ok().filter(|count| *count <= MOST_VECTORS).ok_or(Errno::INVAL)
+}
+
+/// EFAULT for what is no place of a program's.
+fn structure(message: *const msghdr) -> Result<()> {
+    if super::is_bad(message.cast(), size_of::<msghdr>()) { Err(Errno::FAULT) } else { Ok(()) }
 }
 
 /// "EMSGSIZE The msg_iovlen member … is less than or equal to 0, or is greater than {IOV_MAX}" (0 is taken on Linux). A negative

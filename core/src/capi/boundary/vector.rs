@@ -70,10 +70,10 @@ pub(super) unsafe fn with<'a, S: Slot<'a>, R>(
     if count == 0 {
         return then(&mut []);
     }
-    if vectors.is_null() {
+    if super::is_bad(vectors.cast(), count * size_of::<iovec>()) {
         return Route::err(Errno::FAULT);
     }
-    // SAFETY: not NULL, so an array of `count` (the caller's promise).
+    // SAFETY: not bad, so an array of `count` (the caller's promise).
     let given = unsafe { core::slice::from_raw_parts(vectors, count) };
     if count > FEW {
         // SAFETY: the caller's promise is the one asked for.
@@ -144,10 +144,10 @@ fn check(given: &[iovec]) -> Result<()> {
 /// # Safety
 /// Unless NULL, `vectors` must be an array of `count`.
 pub(super) unsafe fn only_one(vectors: *const iovec, count: usize) -> Option<(*const c_void, usize)> {
-    if count != 1 {
+    if count != 1 || super::is_bad(vectors.cast(), size_of::<iovec>()) {
         return None;
     }
-    // SAFETY: NULL or an array of 1 (the caller's promise).
+    // SAFETY: not bad, so an array of 1 (the caller's promise).
     unsafe { vectors.as_ref() }.map(|one| (one.iov_base.cast_const(), one.iov_len))
 }
 

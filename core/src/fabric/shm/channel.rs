@@ -7,8 +7,8 @@ use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     io::{IoSlice, IoSliceMut},
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-        Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
     },
 };
 
@@ -117,6 +117,10 @@ pub(super) fn receive(channel: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usiz
         if let RecvAncillaryMessage::ScmRights(files) = message {
             file = files.last();
         }
+    }
+    // recvmsg(2): "some control data was discarded": a file for which this process has no number.
+    if file.is_none() && received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::MFILE);
     }
     Ok((received.bytes, file))
 }

@@ -1,6 +1,6 @@
 //! Where a socket's datagrams go.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use std::{collections::HashMap, io::IoSlice, os::fd::RawFd};
 
 use rustix::{fd::BorrowedFd, net::sockopt};
@@ -133,7 +133,7 @@ fn open(fd: RawFd, destination: SocketAddr, now: Nanos, own: usize, bound: impl 
     let port = match local.map(|local| local.port()) {
         Some(port) if port != 0 => port,
         // udp(7): "the socket will be assigned [a] free local port" when it sends. So an answer finds it.
-        _ => match bind(kernel, local).filter(|_| bound().is_ok()) {
+        _ => match bind(kernel).filter(|_| bound().is_ok()) {
             Some(port) => port,
             None => return far,
         },
@@ -161,9 +161,8 @@ pub(super) fn may_reach(kernel: BorrowedFd<'_>, local: Option<SocketAddr>, desti
     }
 }
 
-/// Gives the socket a port, as the kernel does when it sends.
-fn bind(kernel: BorrowedFd<'_>, local: Option<SocketAddr>) -> Option<u16> {
-    let any: IpAddr = crate::fabric::any(local?.is_ipv6());
-    rustix::net::bind(kernel, &SocketAddr::new(any, 0)).ok()?;
+/// Gives the socket a port, as the kernel does when it sends; an address that it has stays.
+fn bind(kernel: BorrowedFd<'_>) -> Option<u16> {
+    rustix::net::bind(kernel, &address::local(kernel)?).ok()?;
     address::local(kernel).map(|local| local.port())
 }

@@ -207,11 +207,11 @@ impl Inbox {
             };
             let own = self.descriptors();
             // What is refused finds its socket closed, and uses the kernel's.
-            if lets_in(channel::peer_uid(socket.as_fd()))
-                && self.make_room()
-                && let Ok(socket) = descriptor::lift_sparingly(socket, own)
-            {
-                self.add(socket);
+            if lets_in(channel::peer_uid(socket.as_fd())) && self.make_room() {
+                match descriptor::lift_sparingly(socket, own) {
+                    Ok(socket) => self.add(socket),
+                    Err(_) => return self.shut_door(),
+                }
             }
         }
     }
@@ -255,6 +255,11 @@ impl Inbox {
                 self.news = true;
             }
             Err(Errno::AGAIN) => {}
+            // A limit of this end's: nor would others come through.
+            Err(Errno::NOMEM | Errno::MFILE | Errno::NFILE) => {
+                self.remove(at);
+                self.shut_door();
+            }
             Err(_) => self.remove(at),
         }
     }
