@@ -19,7 +19,6 @@ use std::{
 };
 
 use libc::{POLLERR, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
-use rustix::{fd::BorrowedFd, net::sockopt};
 
 use super::{
     address,
@@ -46,9 +45,11 @@ use crate::{
 
 mod abroad;
 mod outbox;
+mod place;
 mod remote;
 
 use outbox::{Outbox, Way};
+use place::{Place, place_of};
 use remote::Remote;
 
 /// How many datagram sockets there ever were: a process that has had none need not look.
@@ -578,27 +579,6 @@ impl Datagram {
 /// Whether peers of this host are looked for in shared memory.
 fn shm() -> bool {
     config::get().fabrics.shm()
-}
-
-/// Where a receiver is found.
-struct Place {
-    addr: SocketAddr,
-    v6_only: bool,
-    peer: Option<SocketAddr>,
-}
-
-/// `None`: nobody of this host finds it but through the kernel, which alone knows which of several sockets of an address a datagram is for.
-fn place_of(kernel: BorrowedFd<'_>, shared: bool) -> Option<Place> {
-    let addr = address::local(kernel).map(address::for_fabric).filter(|addr| addr.port() != 0)?;
-    if let Some(peer) = address::peer(kernel) {
-        let peer = address::for_fabric(peer);
-        outbox::source(peer, Some(addr.ip()))?;
-        return Some(Place { addr, v6_only: false, peer: Some(peer) });
-    }
-    let shared = shared || sockopt::socket_reuseaddr(kernel).unwrap_or(true) || sockopt::socket_reuseport(kernel).unwrap_or(true);
-    let single = !addr.ip().is_multicast();
-    let v6_only = addr.is_ipv6() && sockopt::ipv6_v6only(kernel).unwrap_or(false);
-    (single && !shared).then_some(Place { addr, v6_only, peer: None })
 }
 
 /// Takes a datagram of the kernel's, without waiting.
