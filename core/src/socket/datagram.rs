@@ -47,18 +47,15 @@ mod abroad;
 mod outbox;
 mod place;
 mod remote;
+mod turns;
 
 use outbox::{Outbox, Way};
 use place::{Place, place_of};
 use remote::Remote;
+use turns::Turns;
 
 /// How many datagram sockets there ever were: a process that has had none need not look.
 static EVER: AtomicU32 = AtomicU32::new(0);
-
-/// After so many datagrams of this host's peers one of the kernel's has its turn.
-const KERNELS_TURN: u32 = 64;
-/// So many of the kernel's may be older than what comes through a new channel.
-const OLDER: u32 = 256;
 
 /// Arrays up to this size need no allocation.
 const FEW: usize = 8;
@@ -116,33 +113,13 @@ pub struct Datagram {
 #[derive(Default)]
 struct Incoming {
     inbox: Option<Inbox>,
-    /// So many of the kernel's queue come first, if there are any.
-    kernels: u32,
-    /// Datagrams taken since the kernel had its turn.
-    taken: u32,
-    /// The next one was looked at, and is still the next one.
-    peeked: bool,
+    turns: Turns,
     closed: bool,
 }
 
 impl Incoming {
     fn next_len(&mut self) -> Option<usize> {
         self.inbox.as_mut()?.next_len()
-    }
-
-    /// Whether the kernel's queue has its turn, if there is anything in it.
-    fn is_kernels_turn(&mut self, peeks: bool) -> bool {
-        if self.peeked {
-            return false;
-        }
-        if self.taken >= KERNELS_TURN {
-            (self.taken, self.kernels) = (0, self.kernels.max(1));
-        }
-        let turn = self.kernels > 0;
-        if turn && !peeks {
-            self.kernels -= 1;
-        }
-        turn
     }
 }
 
@@ -344,15 +321,14 @@ impl Datagram {
             // The number may be another descriptor by now.
             return Err(Errno::BADF);
         }
-        if incoming.next_len().is_none() || at_once && incoming.is_kernels_turn(stays) {
+        if incoming.next_len().is_none() || at_once && incoming.turns.is_kernels(stays) {
             return Ok(None);
         }
         let Some(Taken { copied, len, source }) = incoming.inbox.as_mut().and_then(|inbox| inbox.take(into, stays)) else {
             return Ok(None);
         };
-        incoming.peeked = stays;
+        incoming.turns.took(stays);
         if !stays {
-            incoming.taken += 1;
             stats::add(Counter::DatagramsReceivedShm, 1);
         }
         if self.sleepers.any() && incoming.next_len().is_some() {
@@ -373,7 +349,7 @@ impl Datagram {
         let Some(inbox) = &mut incoming.inbox else { return false };
         let heard = inbox.take_events();
         if inbox.take_news() {
-            incoming.kernels = OLDER;
+            incoming.turns.new_sender();
         }
         // Another thread may sleep whose bell this one has taken off.
         let others = heard && self.sleepers.any();
@@ -390,12 +366,12 @@ impl Datagram {
     /// The kernel had nothing: looks for new datagrams, and says whether the kernel is to be asked once more before they are taken.
     fn has_news(&self) -> Result<bool> {
         let mut incoming = self.inbox.lock()?;
-        (incoming.kernels, incoming.taken) = (0, 0);
+        incoming.turns.kernel_is_empty();
         if let Some(mut remote) = self.queues()? {
             remote.kernel_is_empty();
         }
         let there = self.look_anew(&mut incoming);
-        Ok(there && incoming.kernels > 0)
+        Ok(there && incoming.turns.has_news())
     }
 
     /// Looks for the polling time whether a peer of this host sends something, if there is one.
@@ -465,7 +441,7 @@ impl Datagram {
         let mut incoming = self.inbox.lock().ok()?;
         self.look(&mut incoming);
         let kernels = || descriptor::borrow(fd).and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).is_some_and(|bytes| bytes > 0);
-        let next = if incoming.is_kernels_turn(true) && kernels() { None } else { incoming.next_len() };
+        let next = if incoming.turns.is_kernels(true) && kernels() { None } else { incoming.next_len() };
         drop(incoming);
         let next = next.or_else(|| self.queues().ok()??.next_len(clock::now()).filter(|_| !kernels()));
         next.or_else(|| self.next_len_behind_header(fd))

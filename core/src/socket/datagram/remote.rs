@@ -9,6 +9,7 @@ use std::{
     io::{IoSlice, IoSliceMut},
 };
 
+use super::turns::Turns;
 use crate::{
     fabric::datagram::{Found, Handle, Posted, Queue},
     log_debug,
@@ -23,10 +24,6 @@ const MOST: usize = 256;
 const MOST_PLAIN: usize = 1024;
 /// Queues of one socket: local addresses that it uses.
 const MOST_QUEUES: usize = 16;
-/// After so many messages the kernel's queue has its turn.
-const KERNELS_TURN: u32 = 64;
-/// So many of the kernel's may be older than what the first message of a sender says.
-const OLDER: u32 = 256;
 /// So long peers go on to send to the queues of a socket that answers no more: then they have asked in vain, and use UDP.
 const LINGER: Nanos = SILENCE + 2 * ANSWER_TIME;
 /// So often who sends looks for what peers say, at most: the program may do nothing but send.
@@ -91,10 +88,7 @@ pub(super) struct Remote {
     turn: usize,
     /// Senders whose messages have come.
     heard: HashSet<SocketAddr>,
-    /// So many of the kernel's queue come first, if there are any.
-    kernels: u32,
-    taken: u32,
-    peeked: bool,
+    turns: Turns,
     /// The kernel alone has the socket from then on.
     until: Option<Nanos>,
     /// From where destinations are sent to, `None` where no queue goes there; and until when that is believed.
@@ -116,9 +110,7 @@ impl Default for Remote {
             front: None,
             turn: 0,
             heard: HashSet::new(),
-            kernels: 0,
-            taken: 0,
-            peeked: false,
+            turns: Turns::default(),
             until: None,
             origins: HashMap::new(),
             next_look: 0,
@@ -335,7 +327,7 @@ impl Remote {
             self.heard.clear();
         }
         self.heard.insert(source);
-        self.kernels = OLDER;
+        self.turns.new_sender();
     }
 
     /// How long the next message is.
@@ -345,35 +337,20 @@ impl Remote {
 
     /// Whether the next message was looked at, and is still the next one.
     pub(super) fn is_peeked(&self) -> bool {
-        self.peeked
-    }
-
-    /// Whether the kernel's queue has its turn, if there is anything in it.
-    fn is_kernels_turn(&mut self, peeks: bool) -> bool {
-        if self.peeked {
-            return false;
-        }
-        if self.taken >= KERNELS_TURN {
-            (self.taken, self.kernels) = (0, self.kernels.max(1));
-        }
-        let turn = self.kernels > 0;
-        if turn && !peeks {
-            self.kernels -= 1;
-        }
-        turn
+        self.turns.is_peeked()
     }
 
     /// The kernel has nothing.
     pub(super) fn kernel_is_empty(&mut self) {
-        (self.kernels, self.taken) = (0, 0);
+        self.turns.kernel_is_empty();
     }
 
     /// Takes the next message, or only looks at it if it `stays`. `at_once`: the kernel has not been asked yet, and may have its turn.
     pub(super) fn take(&mut self, into: &mut [IoSliceMut<'_>], stays: bool, at_once: bool, now: Nanos) -> Option<Message> {
         let front = self.look(now)?;
         // A sender that has heard nothing for a while asks, by UDP, and goes on by messages.
-        let may_be_overtaken = !self.peeked && self.destinations.may_ask(front.source, now);
-        if at_once && (self.is_kernels_turn(stays) || may_be_overtaken) {
+        let may_be_overtaken = !self.turns.is_peeked() && self.destinations.may_ask(front.source, now);
+        if at_once && (self.turns.is_kernels(stays) || may_be_overtaken) {
             return None;
         }
         let queue = self.queues.get_mut(front.at)?;
@@ -385,11 +362,10 @@ impl Remote {
             }
             copied += now;
         }
-        self.peeked = stays;
+        self.turns.took(stays);
         if !stays {
             queue.take();
             self.front = None;
-            self.taken += 1;
             self.turn = front.at + 1;
         }
         Some(Message { copied, len: front.len, source: front.source })

@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 
 use super::*;
-use crate::fabric::sim::datagram::Network;
+use crate::{fabric::sim::datagram::Network, socket::datagram::turns::KERNELS_TURN};
 
 const ONE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)), 1001);
 const OTHER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2)), 2002);
