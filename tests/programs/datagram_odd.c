@@ -132,6 +132,24 @@ static void taken_back(void) {
 	close(sender);
 }
 
+/* splice(2) takes a datagram as recv(2) does. */
+static void into_a_pipe(void) {
+	int ends[2];
+	must("pipe", pipe(ends));
+	send_to(one, "to a pipe", name_two);
+	send_to(one, "cut off", name_two);
+	wait_for(two, POLLIN);
+	char text[50];
+	report("splice", splice(two, NULL, ends[1], NULL, 1000, 0));
+	wait_for(two, POLLIN);
+	report("splice of three bytes", splice(two, NULL, ends[1], NULL, 3, 0));
+	report_nothing("the rest", two);
+	long got = report("read from the pipe", read(ends[0], text, sizeof text));
+	say("\"%.*s\"", (int)got, text);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 /* Structures where no memory of a program's is. */
 static void low_pointers(const char *kind, int from, int to) {
 	void *volatile low = (void *)8;
@@ -167,6 +185,7 @@ int main(int argc, char **argv) {
 	filters();
 	addresses();
 	taken_back();
+	into_a_pipe();
 	low_pointers("datagrams", one, two);
 	struct pair both = new_pair();
 	low_pointers("a stream", both.client, both.server);

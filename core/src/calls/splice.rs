@@ -1,4 +1,4 @@
-//! splice(2) between a stream and a pipe: what moves is copied once more than the kernel would, and nothing that was taken from the one
+//! splice(2) between a stream, or a socket of datagrams, and a pipe: what moves is copied once more than the kernel would, and nothing that was taken from the one
 //! is lost on the way to the other.
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,11 @@ use std::{
     os::fd::RawFd,
 };
 
-use super::{Route, deferred, inherited, io, known};
+use super::{
+    Route,
+    datagram::{self, is_datagram},
+    deferred, inherited, io, known,
+};
 use crate::{
     error::{Errno, Result},
     socket::{Role, stream::Stream},
@@ -110,6 +114,9 @@ impl Pipe {
 
 /// Moves up to `wanted` bytes from a stream to a pipe. As for recv(2), what is there is enough; a full pipe ends it, too.
 pub fn to_pipe(from: RawFd, to: Pipe, wanted: usize) -> Route<usize> {
+    if is_datagram(from) {
+        return one_to_pipe(from, to, wanted);
+    }
     if !is_stream(from) {
         return inherited::transfer(from);
     }
@@ -139,6 +146,23 @@ pub fn to_pipe(from: RawFd, to: Pipe, wanted: usize) -> Route<usize> {
         moved += got;
     }
     Route::ok(moved)
+}
+
+/// Moves one datagram, cut off as by recv(2), to a pipe.
+fn one_to_pipe(from: RawFd, to: Pipe, wanted: usize) -> Route<usize> {
+    let room = match to.room(to.nonblocking) {
+        Ok(room) => room,
+        Err(errno) => return Route::err(errno),
+    };
+    let mut buffer = vec![0; room.min(wanted).min(PIECE)];
+    match datagram::receive(from, &mut [IoSliceMut::new(&mut buffer)], &mut [], 0) {
+        Route::Done(Ok(received)) => {
+            let written = to.write_all(buffer.get(..received.len).unwrap_or_default());
+            Route::Done(written.map(|()| received.len))
+        }
+        Route::Done(Err(errno)) => Route::err(errno),
+        Route::Kernel => Route::Kernel,
+    }
 }
 
 /// Moves up to `wanted` bytes from a pipe to a stream. What the stream does not take stays in the pipe.
