@@ -14,6 +14,13 @@ static inline int bound_socket(int flags) {
 	return fd;
 }
 
+/* The same, and its name. */
+static inline int named_socket(struct address *name) {
+	int fd = bound_socket(0);
+	*name = name_of(fd);
+	return fd;
+}
+
 static inline long send_to(int fd, const char *text, struct address to) {
 	return sendto(fd, text, strlen(text), 0, sockaddr_of(&to), to.length);
 }

@@ -183,10 +183,8 @@ static void signals(void) {
 
 int main(int argc, char **argv) {
 	begin(argc, argv);
-	one = bound_socket(0);
-	two = bound_socket(0);
-	name_one = name_of(one);
-	name_two = name_of(two);
+	one = named_socket(&name_one);
+	two = named_socket(&name_two);
 	blocking();
 	polls();
 	epolls();

@@ -223,7 +223,8 @@ impl<H: Copy> Destinations<H> {
         }
     }
 
-    /// The kernel says that nobody has this address and port: what is known of it is worth nothing, nor is what has been said before.
+    /// The kernel says that nobody has this address and port, the queue pair did not take a message for it, or a question could not be sent: what is
+    /// known of it is worth nothing, nor is what has been said before; it is asked anew.
     pub fn refused(&mut self, destination: SocketAddr) {
         if let Some(entry) = self.table.get(destination) {
             if let State::Known { handle, .. } = entry.state {
@@ -243,11 +244,6 @@ impl<H: Copy> Destinations<H> {
         let recent = move |time: Nanos| now.saturating_sub(time) < SILENCE;
         let all = self.table.iter().filter(|(_, entry)| matches!(entry.state, State::Known { .. } | State::Resolving(_)));
         all.filter(move |(_, entry)| recent(entry.told) || recent(entry.used)).map(|(addr, _)| addr)
-    }
-
-    /// The queue pair did not take a message for this destination, or a question could not be sent: it is asked anew.
-    pub fn failed(&mut self, destination: SocketAddr) {
-        self.refused(destination);
     }
 
     /// A handle that nobody needs any more.

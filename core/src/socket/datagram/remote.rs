@@ -203,7 +203,7 @@ impl Remote {
                     Some(Posted::Full) => Sent::Dropped,
                     Some(Posted::TooLong) => Sent::Plain,
                     None => {
-                        self.destinations.failed(to);
+                        self.destinations.refused(to);
                         Sent::Plain
                     }
                 }
@@ -250,7 +250,7 @@ impl Remote {
 
     /// A question could not be sent.
     pub(super) fn was_not_asked(&mut self, destination: SocketAddr) {
-        self.destinations.failed(destination);
+        self.destinations.refused(destination);
     }
 
     /// Nobody is there to whom the socket is connected: says who that is.

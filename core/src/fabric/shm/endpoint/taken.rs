@@ -31,6 +31,7 @@ impl ShmEndpoint {
         }
         count
     }
+
     /// Whether the peer may send bytes for memory of the program's.
     #[inline(always)]
     pub(super) fn peer_places(&self) -> bool {

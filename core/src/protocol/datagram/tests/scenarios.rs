@@ -225,10 +225,10 @@ fn a_full_table_forgets_others_first_and_then_the_oldest() {
 #[test]
 fn a_message_that_cannot_be_sent_is_asked_about() {
     let mut known = answered(5);
-    known.failed(addr(PEER));
+    known.refused(addr(PEER));
     assert_eq!(known.released(), Some(1005));
     assert_eq!(known.send(addr(PEER), 1, 2048, 4), Way::Asking);
-    known.failed(addr("10.0.0.77:1"));
+    known.refused(addr("10.0.0.77:1"));
 }
 
 #[test]
