@@ -1,7 +1,7 @@
 //! The Unix socket of a connection: rendezvous, the passing of memory, the bell that wakes a sleeping peer, and the sign of its death.
 #![forbid(unsafe_code)]
 
-use core::mem::MaybeUninit;
+use core::{mem::MaybeUninit, time::Duration};
 
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -18,6 +18,7 @@ use crate::{
     sys::{
         descriptor::{self, OwnFd},
         own,
+        ppoll::{PollFd, ppoll},
     },
 };
 
@@ -123,6 +124,13 @@ pub(super) fn receive(channel: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usiz
         return Err(Errno::MFILE);
     }
     Ok((received.bytes, file))
+}
+
+/// Waits until the other end says something, or the time is over.
+pub(super) fn await_word(channel: BorrowedFd<'_>, most: Duration) {
+    let mut set = [PollFd { fd: channel.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+    // Whatever it was: a look follows.
+    let _ = ppoll(&mut set, Some(most), None);
 }
 
 /// What a channel says before its connection stands.

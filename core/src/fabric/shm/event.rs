@@ -7,6 +7,7 @@
 use core::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
 };
 use std::{
     collections::HashMap,
@@ -211,20 +212,25 @@ impl Shared {
 
     /// No more events of this.
     pub(super) fn unwatch(&self, id: u64) {
-        let gone = self.watched.lock().remove(&id);
+        let mut watched = self.watched.lock();
+        let gone = watched.remove(&id);
         self.ignore(gone.as_ref());
+        drop(watched);
     }
 
     /// Ends a listener, and those that have come to it and have not asked.
     pub(super) fn unlisten(&self, rendezvous: &Arc<Rendezvous>) {
         self.unwatch(rendezvous.id);
         let of_it = |who: &Watched| matches!(who, Watched::Asking(of, _) if Arc::ptr_eq(of, rendezvous));
-        let gone: Vec<Watched> = self.watched.lock().extract_if(|_, who| of_it(who)).map(|(_, who)| who).collect();
+        let mut watched = self.watched.lock();
+        let gone: Vec<Watched> = watched.extract_if(|_, who| of_it(who)).map(|(_, who)| who).collect();
         gone.iter().for_each(|gone| self.ignore(Some(gone)));
+        drop(watched);
     }
 
     /// What keeps a descriptor open may outlast its entry (a client that has not asked keeps its listener, a child of the program has
-    /// all), and the end that it has come to would be an event for ever.
+    /// all), and the end that it has come to would be an event for ever. Within the lock of the table: an event without an entry comes again
+    /// and again, to a thread that may keep this one from its processor.
     fn ignore(&self, gone: Option<&Watched>) {
         let _ = match gone {
             Some(Watched::Listener(listener)) => epoll::delete(&self.epoll, &listener.socket),
@@ -313,7 +319,7 @@ impl Shared {
             }
         };
         match listener {
-            Ok(listener) => self.take_client(&listener),
+            Ok(listener) => self.take_client(&listener, Duration::ZERO),
             Err(asking) => {
                 self.ignore(Some(&asking));
                 let Watched::Asking(listener, channel) = asking else { return None };
@@ -322,8 +328,8 @@ impl Shared {
         }
     }
 
-    /// The next client of a listener, if it has asked already.
-    pub(super) fn take_client(self: &Arc<Self>, listener: &Arc<Rendezvous>) -> Option<Event> {
+    /// The next client of a listener, if it asks within this time.
+    pub(super) fn take_client(self: &Arc<Self>, listener: &Arc<Rendezvous>, patience: Duration) -> Option<Event> {
         let channel = match channel::accept(listener.socket.as_fd()) {
             Ok(channel) => channel,
             Err(errno @ (Errno::MFILE | Errno::NFILE)) => {
@@ -342,6 +348,9 @@ impl Shared {
         if !self.lets_in(uid) {
             log_debug!("a client of {} is left to the kernel", channel::user(uid));
             return Some(Event::Declined { listener: listener.token });
+        }
+        if !patience.is_zero() {
+            channel::await_word(channel.as_fd(), patience);
         }
         self.take_request(listener, channel)
     }
@@ -403,18 +412,19 @@ impl Shared {
 
     fn await_request(&self, listener: &Arc<Rendezvous>, channel: OwnFd) {
         let id = self.id();
+        // Within the lock, see `ignore`.
+        let mut watched = self.watched.lock();
         if let Err(errno) = epoll::add(&self.epoll, &channel, EventData::new_u64(id), EventFlags::IN | EventFlags::RDHUP) {
             log_debug!("a client of {} is left to the kernel: {errno}", listener.addr);
             return;
         }
-        let mut watched = self.watched.lock();
         watched.insert(id, Watched::Asking(Arc::clone(listener), channel));
         let asking = || watched.iter().filter(|(_, who)| matches!(who, Watched::Asking(..))).map(|(id, _)| *id);
         if asking().count() > ASKING {
             let oldest = asking().min();
             let turned_away = oldest.and_then(|oldest| watched.remove(&oldest));
-            drop(watched);
             self.ignore(turned_away.as_ref());
+            drop(watched);
         }
     }
 }

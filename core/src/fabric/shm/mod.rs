@@ -10,6 +10,7 @@
 use core::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::atomic::{AtomicBool, AtomicU32},
+    time::Duration,
 };
 use std::{os::fd::RawFd, sync::Arc};
 
@@ -43,6 +44,9 @@ use memory::{Kept, Layout};
 
 /// Ports that a client is given where the kernel has none for it: its default range (ip(7), ip_local_port_range).
 const PORTS: core::ops::RangeInclusive<u16> = 32_768..=60_999;
+/// How long a thread that waits for clients waits for the request of one that has connected. It follows the connect within some
+/// microseconds: taken at once it needs no other thread.
+const PATIENCE: Duration = Duration::from_micros(100);
 /// Names that are tried for a listener that has no port.
 const PORT_TRIES: usize = 100;
 
@@ -207,7 +211,7 @@ impl Listening for Listener {
     }
 
     fn take(&self) -> Option<Event> {
-        self.shared.take_client(&self.rendezvous)
+        self.shared.take_client(&self.rendezvous, PATIENCE)
     }
 }
 
