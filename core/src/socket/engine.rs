@@ -28,6 +28,8 @@ use crate::{
 
 /// Completions taken in one go.
 const POLL_BATCH: usize = 16;
+/// Fewer completions than this are little for one look at a stream of messages.
+const LITTLE: usize = 8;
 /// Batches of completions taken in one pump; more wait for the next.
 const POLL_BATCHES: usize = 64;
 /// Pumps that take all completions of the largest queues.
@@ -110,6 +112,8 @@ pub struct Engine {
     blocked: u32,
     /// Bytes that the program has handed over, and taken.
     moved: (u64, u64),
+    /// Looks in a row that have found something, but little.
+    scant: u32,
     /// Messages that had arrived when the program last sent something, modulo 2^32.
     answered: u32,
     /// Requests that are known to be done.
@@ -157,6 +161,7 @@ impl Engine {
             blocked: 0,
             moved: (0, 0),
             answered: 0,
+            scant: 0,
             done: 0,
             watched: false,
             lacks_room: false,
@@ -300,6 +305,7 @@ impl Engine {
         }
         for _ in 0..POLL_BATCHES {
             let count = self.endpoint.poll(&mut self.completions);
+            self.scant = if (1..LITTLE).contains(&count) { self.scant.saturating_add(1) } else { 0 };
             for index in 0..count {
                 changed |= match self.completions.get(index) {
                     Some(Completion::Received { message }) => self.received(*message),

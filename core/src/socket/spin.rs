@@ -10,13 +10,19 @@ use core::{
     time::Duration,
 };
 
-use crate::{config, sys::cpus};
+use crate::{
+    config,
+    sys::{
+        clock::{self, Nanos},
+        cpus,
+    },
+};
 
 /// So often the number of waits that do not spin doubles.
 const DOUBLINGS: u32 = 5;
 
-/// So many pauses of a processor are shorter than a microsecond on all.
-const PAUSES: u32 = 10;
+/// How long a receiver holds back, in nanoseconds: some messages' time for who sends small ones, and little for who waits.
+const HOLD_BACK: Nanos = 600;
 
 /// How a wait spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +38,7 @@ impl Turns {
     /// one is written to away from who writes it. What has come together meanwhile is taken by one look.
     pub fn hold_back(self) {
         if !self.yields {
-            (0..PAUSES).for_each(|_| core::hint::spin_loop());
+            hold_back();
         }
     }
 
@@ -43,6 +49,15 @@ impl Turns {
         } else {
             core::hint::spin_loop();
         }
+    }
+}
+
+/// As [`Turns::hold_back`], where no wait is needed to find something, but too little.
+#[inline(never)]
+pub fn hold_back() {
+    let until = clock::now().saturating_add(HOLD_BACK);
+    while clock::now() < until {
+        core::hint::spin_loop();
     }
 }
 

@@ -5,6 +5,8 @@ use crate::fabric::FabricKind;
 
 /// So many messages without an answer are a stream.
 const STREAM: u32 = 16;
+/// So many looks that find little are no chance.
+const SCANT: u32 = 8;
 
 impl Engine {
     /// Bytes that the program has handed over, and taken.
@@ -28,6 +30,13 @@ impl Engine {
     /// Whether the peer sends through memory that this end looks at, message after message, and waits for no answer.
     pub fn is_streamed_to(&self) -> bool {
         self.kind == FabricKind::Shm && self.connection.arrivals().wrapping_sub(self.answered) >= STREAM
+    }
+
+    /// Whether it is, and the looks one after the other find little: each takes the message that was just written, and the cache line that the
+    /// next one is written to.
+    #[inline(always)]
+    pub fn is_on_its_heels(&self) -> bool {
+        self.scant >= SCANT && self.is_streamed_to()
     }
 
     /// Whether each request is to say when it is done, see [`Engine::progress`].

@@ -6,7 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use super::{Blocking, Phase, State, Stream};
 use crate::{
     error::{Errno, Result},
-    socket::{account, wait::Interest},
+    socket::{account, spin, wait::Interest},
 };
 
 /// Bytes in all slices.
@@ -100,6 +100,9 @@ impl Stream {
         // After a failed connect there is nothing to read: end of file, as with TCP.
         let Some(engine) = state.engine.as_mut() else { return Ok(None) };
         if (engine.connection().readable() as usize) < wanted - done {
+            if engine.is_on_its_heels() {
+                spin::hold_back();
+            }
             let changed = engine.take_in();
             self.sleepers.wake(changed);
             if engine.lags() {
