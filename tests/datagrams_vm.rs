@@ -113,7 +113,8 @@ fn check_peers(outcome: &Outcome) {
 
 /// Those of `datagrams.rs`, and how many datagrams at least must have gone by queue pairs. (Sockets that say little, or are left to the kernel, may
 /// have none.)
-const PROGRAMS: [(&str, u64); 4] = [("datagram_calls", 1000), ("datagram_wait", 100), ("datagram_connect", 1), ("datagram_states", 0)];
+const PROGRAMS: [(&str, u64); 5] =
+    [("datagram_calls", 1000), ("datagram_wait", 100), ("datagram_connect", 1), ("datagram_states", 0), ("datagram_odd", 1)];
 
 fn add_programs(mut session: VmSession) -> VmSession {
     for (program, _) in PROGRAMS {
