@@ -71,6 +71,7 @@ const MOVED: &[(&str, u64)] = &[
     ("deferred_again", 1),
     ("deferred_client", 7),
     ("deferred_echo", 16),
+    ("deferred_emptied", 1),
     ("deferred_ends", 300),
     ("deferred_exec", 9),
     ("deferred_first", 84),

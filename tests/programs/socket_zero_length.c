@@ -21,6 +21,8 @@ int main(int argc, char **argv) {
 	say("server: %s", event_names(events_now(both.server, ALL_EVENTS)));
 
 	send_all(both.client, "ab", 2);
+	sleep_ms(100);
+	report("recv at first sight", recv(both.server, &byte, 0, MSG_DONTWAIT));
 	wait_bytes(both.server, 2);
 	report("recv with data", recv(both.server, &byte, 0, 0));
 	report("read with data", read(both.server, &byte, 0));

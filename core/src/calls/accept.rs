@@ -145,9 +145,11 @@ fn wait_for_connection(fd: RawFd, listener: &Arc<Listener>, deadline: Option<u64
         return Err(Errno::INTR);
     }
     listener.sleepers().remove(&waiter);
-    if set.last().is_some_and(|peers| peers.revents != 0) {
-        listener.take_peers();
+    let asked = set.last().is_some_and(|peers| peers.revents != 0);
+    let taken = if asked { listener.take_peers(true) } else { Ok(()) };
+    if process.has_forked() {
+        return Err(Errno::INTR);
     }
     listener.attend(false);
-    slept.map(drop)
+    slept.map(drop).and(taken)
 }

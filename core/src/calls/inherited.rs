@@ -22,7 +22,8 @@ use crate::{
 };
 
 const WARNING: &str = "a forked child uses a connection of its parent that goes over RDMA or shared memory, which only the parent can: it gets \
-                       ECONNRESET. RDMAV_FORK_SAFE=1, at both ends, is for programs that do so; RSOCKET_FABRIC=kernel leaves a program to TCP";
+                       ECONNRESET. RSOCKET_DEFER=1 is for programs that do so (with peers of the distribution's library RDMAV_FORK_SAFE=1, at \
+                       both ends); RSOCKET_FABRIC=kernel leaves a program to TCP";
 
 /// poll's events of a connection that is lost.
 const LOST: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP;

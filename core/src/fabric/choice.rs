@@ -214,8 +214,13 @@ impl Listening for Listeners {
         self.parts.iter().for_each(|part| part.attend(attended));
     }
 
-    fn take(&self) -> Option<Event> {
-        self.parts.iter().find_map(|part| part.take())
+    fn take(&self, patient: bool) -> Result<Option<Event>> {
+        for part in &self.parts {
+            if let Some(event) = part.take(patient)? {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
     }
 
     fn resize(&self, endpoint: &EndpointConfig) {
@@ -368,7 +373,7 @@ mod tests {
         drop(taken);
         let listening = fabrics.listen(&listen_on(addr), Token(1)).unwrap();
         assert_eq!((listening.local_addr(), listening.owns_port()), (addr, false));
-        assert!(listening.peers_fd().is_some() && listening.take().is_none());
+        assert!(listening.peers_fd().is_some() && matches!(listening.take(true), Ok(None)));
         let client = Shm::open().unwrap();
         let Ok(Started::Ready(mut endpoint)) = client.connect(&ConnectTo::new(addr, CONFIG), Token(2)) else { panic!("not found") };
         endpoint.connect(&[]).unwrap();

@@ -298,9 +298,10 @@ pub trait Listening: Send + Sync {
     /// the service thread too.
     fn attend(&self, _attended: bool) {}
 
-    /// Takes a peer that asks: what [`Fabric::events`] would give.
-    fn take(&self) -> Option<Event> {
-        None
+    /// Takes a peer that asks: what [`Fabric::events`] would give. `patient`: one that has come and not asked yet is waited for, a moment; EINTR
+    /// where a signal ends the caller's call meanwhile.
+    fn take(&self, _patient: bool) -> Result<Option<Event>> {
+        Ok(None)
     }
 
     /// What connections that come in from now on are made with.

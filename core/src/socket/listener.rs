@@ -20,7 +20,7 @@ use super::{
     wait::{Interest, Sleepers},
 };
 use crate::{
-    error::Errno,
+    error::{Errno, Result},
     fabric::{ConnectFailure, Event, Listening, Token},
     log_debug,
     service::{self, Care, Ending, Handler, Service},
@@ -232,16 +232,17 @@ impl Listener {
         self.queue().listening.as_ref().and_then(|listening| listening.peers_fd()).unwrap_or(-1)
     }
 
-    /// Takes in peers that have asked, until there is a connection.
-    pub fn take_peers(self: &Arc<Self>) {
+    /// Takes in peers that have asked, until there is a connection. `patient`: see [`Listening::take`].
+    pub fn take_peers(self: &Arc<Self>, patient: bool) -> Result<()> {
         for _ in 0..PEERS_A_LOOK {
             let listening = self.queue().listening.clone();
-            let Some(event) = listening.and_then(|listening| listening.take()) else { return };
+            let Some(event) = listening.map_or(Ok(None), |listening| listening.take(patient))? else { break };
             Arc::clone(self).event(event, self.service.now());
             if self.has_connection() {
-                return;
+                break;
             }
         }
+        Ok(())
     }
 
     /// SO_RCVBUF has changed: connections that come in from now on have such receive buffers.

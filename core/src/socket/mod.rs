@@ -16,7 +16,7 @@ mod tests;
 pub mod wait;
 mod watchers;
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::{
     os::fd::RawFd,
     sync::{Arc, OnceLock},
@@ -89,6 +89,8 @@ pub struct Socket {
     listens_elsewhere: AtomicBool,
     connect_turn: Lock<()>,
     watchers: Watchers,
+    /// The last number is closed.
+    closed: AtomicBool,
 }
 
 /// What a poller learns in one look.
@@ -122,6 +124,7 @@ impl Socket {
             listens_elsewhere: AtomicBool::new(false),
             connect_turn: Lock::new(()),
             watchers: Watchers::default(),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -201,8 +204,17 @@ impl Socket {
         let first = self.stream.set(stream).is_ok();
         if first {
             self.set_role(Role::Stream);
+            self.close_if_late();
         }
         first
+    }
+
+    /// Another thread has closed the socket while this one made of it what that one could not see yet.
+    fn close_if_late(&self) {
+        fence(Ordering::SeqCst);
+        if self.closed.load(Ordering::Relaxed) {
+            self.close(false);
+        }
     }
 
     /// The stream has got what there is to watch.
@@ -215,6 +227,7 @@ impl Socket {
         if self.listener.set(listener).is_ok() {
             self.set_role(Role::Listener);
             self.watchers.tell(|watcher| watcher.became(self));
+            self.close_if_late();
         }
     }
 
@@ -335,7 +348,8 @@ impl Socket {
             let _ = stream.look_after_sleep(waiter);
         }
         if let Some(listener) = self.listener() {
-            listener.take_peers();
+            // poll(2) is never restarted: it has no time for what a signal could interrupt.
+            let _ = listener.take_peers(false);
         }
         if let Some(datagram) = self.datagram() {
             datagram.events();
@@ -382,6 +396,8 @@ impl Socket {
 
     /// The last descriptor is closed.
     pub fn close(&self, blocking: bool) {
+        self.closed.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         self.watchers.tell(|watcher| watcher.closed());
         if let Some(stream) = self.stream() {
             stream.close(self.options.linger(), blocking);

@@ -463,6 +463,9 @@ impl Stream {
                 self.service.take_care(self.token);
                 return;
             };
+            if matches!(state.phase, Phase::Closing | Phase::Closed) {
+                return;
+            }
             state.deadline = Some(now.saturating_add(time));
             state.fallback = None;
             if state.phase == Phase::Connecting {

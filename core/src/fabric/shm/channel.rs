@@ -18,7 +18,8 @@ use crate::{
     sys::{
         descriptor::{self, OwnFd},
         own,
-        ppoll::{PollFd, ppoll},
+        ppoll::PollFd,
+        signals,
     },
 };
 
@@ -126,11 +127,10 @@ pub(super) fn receive(channel: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usiz
     Ok((received.bytes, file))
 }
 
-/// Waits until the other end says something, or the time is over.
-pub(super) fn await_word(channel: BorrowedFd<'_>, most: Duration) {
+/// Waits until the other end says something, or the time is over. EINTR: a signal has come whose handler does not restart calls.
+pub(super) fn await_word(channel: BorrowedFd<'_>, most: Duration) -> Result<()> {
     let mut set = [PollFd { fd: channel.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-    // Whatever it was: a look follows.
-    let _ = ppoll(&mut set, Some(most), None);
+    signals::sleep(&mut set, Some(most)).map(drop)
 }
 
 /// What a channel says before its connection stands.

@@ -38,6 +38,7 @@ use crate::{
     sys::{
         descriptor::{self, OwnFd},
         lock::Leaf,
+        owner::Process,
     },
 };
 
@@ -319,7 +320,7 @@ impl Shared {
             }
         };
         match listener {
-            Ok(listener) => self.take_client(&listener, Duration::ZERO),
+            Ok(listener) => self.take_client(&listener),
             Err(asking) => {
                 self.ignore(Some(&asking));
                 let Watched::Asking(listener, channel) = asking else { return None };
@@ -328,31 +329,58 @@ impl Shared {
         }
     }
 
-    /// The next client of a listener, if it asks within this time.
-    pub(super) fn take_client(self: &Arc<Self>, listener: &Arc<Rendezvous>, patience: Duration) -> Option<Event> {
+    /// As [`Shared::take_client`], by a thread that waits for clients: for the request, too, for so long. EINTR: a signal ends its call.
+    pub(super) fn await_client(self: &Arc<Self>, listener: &Arc<Rendezvous>, patience: Duration) -> Result<Option<Event>> {
+        let channel = match self.accept_client(listener) {
+            Ok(channel) => channel,
+            Err(declined) => return Ok(declined),
+        };
+        let process = Process::this();
+        let awaited = channel::await_word(channel.as_fd(), patience);
+        if process.has_forked() {
+            // By a signal handler, and this is the child: the client is the parent's.
+            core::mem::forget(channel);
+            return Err(Errno::INTR);
+        }
+        match awaited {
+            Ok(()) => Ok(self.take_request(listener, channel)),
+            Err(errno) => {
+                self.await_request(listener, channel);
+                Err(errno)
+            }
+        }
+    }
+
+    /// The next client of a listener, if it has asked already.
+    pub(super) fn take_client(self: &Arc<Self>, listener: &Arc<Rendezvous>) -> Option<Event> {
+        match self.accept_client(listener) {
+            Ok(channel) => self.take_request(listener, channel),
+            Err(declined) => declined,
+        }
+    }
+
+    /// The next client of a listener. Without one there may be an event.
+    fn accept_client(&self, listener: &Rendezvous) -> core::result::Result<OwnFd, Option<Event>> {
         let channel = match channel::accept(listener.socket.as_fd()) {
             Ok(channel) => channel,
             Err(errno @ (Errno::MFILE | Errno::NFILE)) => {
                 warn_of_limit(errno);
                 self.turn_away(listener);
-                return None;
+                return Err(None);
             }
-            Err(_) => return None,
+            Err(_) => return Err(None),
         };
         if listener.quiet.swap(false, Ordering::Relaxed) {
             self.attend(listener, false);
         }
-        let channel = descriptor::lift_sparingly(channel, self.endpoints()).inspect_err(|errno| warn_of_limit(*errno)).ok()?;
+        let channel = descriptor::lift_sparingly(channel, self.endpoints()).inspect_err(|errno| warn_of_limit(*errno)).map_err(|_| None)?;
         listener.listen_as(user_now());
         let uid = channel::peer_uid(channel.as_fd());
         if !self.lets_in(uid) {
             log_debug!("a client of {} is left to the kernel", channel::user(uid));
-            return Some(Event::Declined { listener: listener.token });
+            return Err(Some(Event::Declined { listener: listener.token }));
         }
-        if !patience.is_zero() {
-            channel::await_word(channel.as_fd(), patience);
-        }
-        self.take_request(listener, channel)
+        Ok(channel)
     }
 
     /// Where no descriptor is left for a client it goes to the kernel's queue, where it waits as any other: here it would be announced

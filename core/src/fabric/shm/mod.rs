@@ -210,8 +210,8 @@ impl Listening for Listener {
         self.rendezvous.resize(endpoint);
     }
 
-    fn take(&self) -> Option<Event> {
-        self.shared.take_client(&self.rendezvous, PATIENCE)
+    fn take(&self, patient: bool) -> Result<Option<Event>> {
+        if patient { self.shared.await_client(&self.rendezvous, PATIENCE) } else { Ok(self.shared.take_client(&self.rendezvous)) }
     }
 }
 

@@ -256,6 +256,8 @@ impl Set {
         self.mailbox.kernel_waits(false);
         let (found, announced) = self.strip(events, found);
         if announced {
+            // Also where the kernel has all members again: it announces once, and nobody signals again what nobody has seen.
+            self.mailbox.seen();
             self.refresh();
         }
         found

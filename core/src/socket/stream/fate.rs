@@ -40,7 +40,7 @@ impl Stream {
     }
 
     pub(super) fn connect_failed(self: &Arc<Self>, failure: ConnectFailure) {
-        let (engine, moving) = {
+        let engine = {
             let Ok(mut state) = self.state.lock() else { return };
             if state.phase != Phase::Connecting {
                 return;
@@ -64,13 +64,15 @@ impl Stream {
             };
             state.error = error;
             state.deadline = None;
+            // Before anybody can see the phase: a set that has the program's descriptor from then on would go on reporting it after the
+            // program's close, by what is open of it here.
+            drop(state.moving.take());
             self.set_phase(&mut state, phase);
             self.event_fd.store(-1, Ordering::Release);
-            (state.engine.take(), state.moving.take())
+            state.engine.take()
         };
         self.sleepers.wake(Interest::all());
         drop(engine);
-        drop(moving);
         drop(self.service.forget(self.token));
     }
 

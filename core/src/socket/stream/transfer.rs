@@ -55,7 +55,7 @@ impl Stream {
     ) -> Result<usize> {
         loop {
             // A length of zero waits for data, and takes none.
-            if wanted == 0 && self.state.lock()?.can_receive(1) {
+            if wanted == 0 && self.has_arrived()? {
                 return Ok(0);
             }
             // A peek sees the same bytes again: it waits for one more of them.
@@ -80,6 +80,13 @@ impl Stream {
             }
             done = taken + more;
         }
+    }
+
+    /// Whether there is something, or the end, to be received.
+    fn has_arrived(&self) -> Result<bool> {
+        let mut state = self.state.lock()?;
+        self.pump(&mut state);
+        Ok(state.can_receive(1))
     }
 
     /// [`Stream::receive_now`] for those who have waited.

@@ -75,7 +75,7 @@ impl Door {
         let peers = if self.attends && self.accepts { self.listener.peers_fd() } else { -1 };
         let [woken, asked] = readable([self.waiter.event_fd(), peers]);
         if asked {
-            self.listener.take_peers();
+            self.listener.take_peers(true).unwrap();
         }
         self.waiter.reset(woken);
         woken || asked

@@ -140,7 +140,7 @@ fn accept(listener: &Arc<Listener>, patience: Duration) -> Option<Arc<Stream>> {
         let slept = if listener.has_connection() { Ok(1) } else { ppoll(&mut set, clock::left(clock::now(), end), None) };
         listener.sleepers().remove(&waiter);
         if set[1].revents != 0 {
-            listener.take_peers();
+            listener.take_peers(true).unwrap();
         }
         listener.attend(false);
         waiter.reset(set[0].revents != 0);
