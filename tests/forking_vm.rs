@@ -144,6 +144,18 @@ StartServers 2
  Require all granted
 </Directory>
 END
+mkdir -p /run/application
+cat > /run/application/application.py <<END
+BLOCK = open('/run/web/block', 'rb').read()
+def answer(environ, start_response):
+    start_response('200 OK', [('Content-Length', str(len(BLOCK)))])
+    return [BLOCK]
+END
+cat > /run/reload.sh <<'END'
+ab -q -n $RELOADED -c 2 http://$HOST_A:8080/block > /run/reloaded & load=$!
+for reload in $(seq $RELOADS); do sleep 0.4; kill -HUP $(cat /run/nginx.pid); done
+wait $load && grep -E "^(Complete|Failed) requests" /run/reloaded && grep -qE "^Failed requests: *0$" /run/reloaded
+END
 head -c 1000000 /dev/urandom > /run/source
 cat > /run/echo.sh <<'END'
 socat -t 30 - TCP:$HOST_A:$1 < /run/source > /run/copy && cmp /run/source /run/copy
@@ -190,9 +202,26 @@ fn over_rdma(outcome: &Outcome, step: &str, bytes: u64, connections: i64) {
 fn servers_with_processes_of_their_own() {
     let ab = |port: u16, how: &str| format!("ab -q {how} http://$HOST_A:{port}/block");
     let scp_bytes: u64 = if is_long() { 256 << 20 } else { 2 << 20 };
+    let (reloads, reloaded) = if is_long() { (20, 400_u64) } else { (3, 40) };
     let rows = [
         ("nginx", 8080, "nginx -c /run/nginx.conf".to_owned(), ab(8080, "-n 8 -c 2"), 8 * 100_000, 8),
         ("nginx-keep", 8080, "nginx -c /run/nginx.conf".to_owned(), ab(8080, "-k -n 20 -c 2"), 20 * 100_000, 2),
+        (
+            "nginx-reload",
+            8080,
+            "nginx -c /run/nginx.conf".to_owned(),
+            "bash /run/reload.sh".to_owned(),
+            reloaded * 100_000,
+            reloaded.cast_signed(),
+        ),
+        (
+            "gunicorn",
+            8082,
+            "/usr/bin/python3 -m gunicorn -w 4 -b $HOST_A:8082 --chdir /run/application application:answer".to_owned(),
+            ab(8082, "-n 8 -c 2"),
+            8 * 100_000,
+            8,
+        ),
         ("apache", 8081, "/usr/sbin/apache2 -D FOREGROUND -f /run/apache.conf".to_owned(), ab(8081, "-n 8 -c 2"), 8 * 100_000, 8),
         (
             "socat",
@@ -221,6 +250,7 @@ fn servers_with_processes_of_their_own() {
         ),
     ];
     let vm = vm().memory(2048).env("RSOCKET_CONNECT_DEADLINE", "20000").env("SCP_BYTES", scp_bytes.to_string());
+    let vm = vm.env("RELOADS", reloads.to_string()).env("RELOADED", reloaded.to_string());
     let mut session = VmSession::new(vm).prelude(&format!("{FUNCTIONS}{NGINX}{CONFIGURATIONS}"));
     for (name, port, server, client, ..) in &rows {
         session = session.step_within(

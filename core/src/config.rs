@@ -152,7 +152,13 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
 }
 
 fn directory() -> PathBuf {
-    variable("RSOCKET_CONFIG_DIR").filter(|dir| !dir.is_empty()).map_or_else(|| PathBuf::from(DIRECTORY), PathBuf::from)
+    let Some(dir) = variable("RSOCKET_CONFIG_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from) else {
+        return PathBuf::from(DIRECTORY);
+    };
+    if !dir.is_dir() {
+        warn(format!("RSOCKET_CONFIG_DIR: {} is no folder; the defaults are used", dir.display()));
+    }
+    dir
 }
 
 fn warn(text: String) {

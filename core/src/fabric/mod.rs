@@ -407,7 +407,7 @@ impl fmt::Display for ConnectFailure {
         match self {
             ConnectFailure::NoDevice => f.write_str("no RDMA device"),
             ConnectFailure::NoRoute => f.write_str("no RDMA device has a route"),
-            ConnectFailure::Refused => f.write_str("refused over RDMA"),
+            ConnectFailure::Refused => f.write_str("refused by the peer's library, or nobody listens there"),
             ConnectFailure::Silent => f.write_str("the host has not answered over RDMA before"),
             ConnectFailure::TimedOut => f.write_str("no answer over RDMA"),
             ConnectFailure::Deferred => f.write_str("the listener takes TCP alone, at first"),
