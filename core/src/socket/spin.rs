@@ -38,7 +38,7 @@ impl Turns {
     /// one is written to away from who writes it. What has come together meanwhile is taken by one look.
     pub fn hold_back(self) {
         if !self.yields {
-            hold_back();
+            hold_back_now();
         }
     }
 
@@ -52,9 +52,23 @@ impl Turns {
     }
 }
 
-/// As [`Turns::hold_back`], where no wait is needed to find something, but too little.
+fn may_spin(beside: Option<bool>) -> bool {
+    match beside {
+        // A caller that is bound to one processor may spin while the peer has another.
+        Some(_) => cpus::quota_allows_spinning(),
+        None => cpus::may_spin(),
+    }
+}
+
+/// As [`Turns::hold_back`], where no wait is needed to find something, but too little. `beside`: as for [`Spin::turns`].
 #[inline(never)]
-pub fn hold_back() {
+pub fn hold_back(beside: Option<bool>) {
+    if beside != Some(true) && !config::get().polling_time.is_zero() && may_spin(beside) {
+        hold_back_now();
+    }
+}
+
+fn hold_back_now() {
     let until = clock::now().saturating_add(HOLD_BACK);
     while clock::now() < until {
         core::hint::spin_loop();
@@ -82,12 +96,7 @@ impl Spin {
             self.skip.store(skip - 1, Ordering::Relaxed);
             return None;
         }
-        let may = match beside {
-            // A caller that is bound to one processor may spin while the peer has another.
-            Some(_) => cpus::quota_allows_spinning(),
-            None => cpus::may_spin(),
-        };
-        may.then_some(Turns { time: polling, yields: beside == Some(true) })
+        may_spin(beside).then_some(Turns { time: polling, yields: beside == Some(true) })
     }
 
     /// A wait has spun, and found what it waited for or not.

@@ -316,16 +316,17 @@ impl Shared {
                     return Some(Event::Disconnected { token });
                 }
                 Watched::Listener(listener) => Ok(Arc::clone(listener)),
-                Watched::Asking(..) => Err(watched.remove(&id)?),
+                Watched::Asking(..) => {
+                    let asking = watched.remove(&id)?;
+                    self.ignore(Some(&asking));
+                    Err(asking)
+                }
             }
         };
         match listener {
             Ok(listener) => self.take_client(&listener),
-            Err(asking) => {
-                self.ignore(Some(&asking));
-                let Watched::Asking(listener, channel) = asking else { return None };
-                self.take_request(&listener, channel)
-            }
+            Err(Watched::Asking(listener, channel)) => self.take_request(&listener, channel),
+            Err(_) => None,
         }
     }
 

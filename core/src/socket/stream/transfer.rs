@@ -108,7 +108,7 @@ impl Stream {
         let Some(engine) = state.engine.as_mut() else { return Ok(None) };
         if (engine.connection().readable() as usize) < wanted - done {
             if engine.is_on_its_heels() {
-                spin::hold_back();
+                spin::hold_back(engine.waits_beside_peer());
             }
             let changed = engine.take_in();
             self.sleepers.wake(changed);
