@@ -138,9 +138,8 @@ fn a_host_that_does_not_answer_costs_the_deadline_once() {
     let output = outcome.step("silent").ok();
     println!("{output}");
     let (first, median) = (number(output, "first"), number(output, "median"));
-    // The emulated machine of a busy host is slow at all else, too; the connection manager by itself gives up after many seconds.
-    assert!(first < 3_000_000.0, "the first connect took {first} us: the deadline is 300 ms");
-    assert!(median < 250_000.0, "a connect to a host known to be silent took {median} us");
+    assert!(first < 1_000_000.0, "the first connect took {first} us: the deadline is 300 ms");
+    assert!(median < 100_000.0, "a connect to a host known to be silent took {median} us");
 }
 
 /// Who waits how, and what the end that is killed does meanwhile.
