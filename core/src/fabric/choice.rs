@@ -215,12 +215,7 @@ impl Listening for Listeners {
     }
 
     fn take(&self, patient: bool) -> Result<Option<Event>> {
-        for part in &self.parts {
-            if let Some(event) = part.take(patient)? {
-                return Ok(Some(event));
-            }
-        }
-        Ok(None)
+        self.parts.iter().find_map(|part| part.take(patient).transpose()).transpose()
     }
 
     fn resize(&self, endpoint: &EndpointConfig) {
