@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
 	add(set, client, EPOLLIN | EPOLLOUT, 'r');
 	struct address closed = closed_port();
 	report("connect", connect_to(client, closed));
-	wait_for(client, POLLERR);
+	wait_for(client, POLLERR | POLLHUP);
 	show("refused", set, ARRIVAL_MS);
 	modify(set, client, EPOLLIN, 'R');
 	show("refused, again", set, ARRIVAL_MS);

@@ -36,7 +36,7 @@ static void selected(void) {
 static void data_calls(void) {
 	char byte = 0;
 	int fd = begin_refused();
-	wait_for(fd, POLLERR);
+	wait_for(fd, POLLERR | POLLHUP);
 	report("recv takes the error", recv(fd, &byte, 1, 0));
 	report_socket_error("after recv", fd);
 	report("recv again", recv(fd, &byte, 1, 0));
@@ -44,13 +44,13 @@ static void data_calls(void) {
 	close(fd);
 
 	fd = begin_refused();
-	wait_for(fd, POLLERR);
+	wait_for(fd, POLLERR | POLLHUP);
 	report("send takes the error", send(fd, &byte, 1, MSG_NOSIGNAL));
 	report_socket_error("after send", fd);
 	close(fd);
 
 	fd = begin_refused();
-	wait_for(fd, POLLERR);
+	wait_for(fd, POLLERR | POLLHUP);
 	report("connect takes the error", connect_to(fd, closed_port()));
 	report_socket_error("after connect", fd);
 	close(fd);
