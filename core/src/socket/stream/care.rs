@@ -192,8 +192,10 @@ impl Stream {
     }
 
     /// A turn for a stream that is connected: control messages that had to wait, and keep-alive.
-    pub(super) fn care_up(&self, state: &mut State, now: Nanos) -> Care {
+    pub(super) fn care_up(&self, state: &mut State) -> Care {
         let Some(engine) = state.engine.as_mut() else { return Care::Release };
+        // The turn may have begun before the program's last call, whose time limits must not end early.
+        let now = self.service.now();
         let mut changed = engine.pump();
         let watched = self.user_timeout.load(Ordering::Relaxed) != 0 || state.probe_until.is_some();
         let mut next = clock::earlier(self.keep_alive(state, now), self.watch_peer(state, now));

@@ -264,7 +264,7 @@ impl Handler for Stream {
             let moved = if state.phase == Phase::Up { state.moving.take() } else { None };
             let (care, engine) = match state.phase {
                 Phase::Closing => self.care_closing(&mut state, now),
-                Phase::Up => (self.care_up(&mut state, now), None),
+                Phase::Up => (self.care_up(&mut state), None),
                 Phase::Connecting => (self.care_connecting(&mut state, now), None),
                 Phase::Accepting | Phase::Kernel | Phase::Failed => (Care::Release, None),
                 Phase::Closed => (Care::Forget, state.engine.take()),

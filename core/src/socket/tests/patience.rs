@@ -50,6 +50,8 @@ fn a_user_timeout_finds_a_dead_link() {
             stage.cut();
             let sent = stage.parties[0].1.stream().send(&[IoSlice::new(b"into the dark")], Blocking::Never);
             assert_eq!(sent, Ok(13));
+            // A turn that began before, and comes to this connection now only.
+            stage.nodes[0].service.turn(2 * SECOND - SECOND / 2);
         });
         stage.run();
         let party = &stage.parties[0].1;
