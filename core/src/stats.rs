@@ -10,7 +10,11 @@ use core::{
 };
 use std::ffi::OsString;
 
-use crate::{log::output::Output, sys::once::Once};
+use crate::{
+    error::Text,
+    log::{self, output::Output},
+    sys::once::Once,
+};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
@@ -150,8 +154,8 @@ pub fn prepare() {
     ASKED.get_or_init(|| crate::config::variable("RSOCKET_STATS"));
 }
 
-/// Appends the counters to what `RSOCKET_STATS` names, by one write, once a process. Does nothing where it is not set, nothing can be opened, or standard
-/// error does not take it at once.
+/// Appends the counters to what `RSOCKET_STATS` names, by one write, once a process. Does nothing where it is not set, or standard error
+/// does not take it at once.
 pub fn dump_if_asked() {
     // The process, not a flag: a vfork child that exits shares the memory of its parent.
     static DONE: AtomicI32 = AtomicI32::new(0);
@@ -166,7 +170,14 @@ pub fn dump_if_asked() {
     if DONE.swap(process, Ordering::Relaxed) == process {
         return;
     }
-    let Ok(output) = Output::open(name) else { return };
+    let output = match Output::open(name) {
+        Ok(output) => output,
+        Err(error) => {
+            let (name, text) = (name.display(), Text(error));
+            log::warn_once("RSOCKET_STATS", format_args!("RSOCKET_STATS: {name}: cannot be opened ({text}); the counters are lost"));
+            return;
+        }
+    };
     if output.is_ready() {
         let mut page = Page { bytes: [0; LONGEST], len: 0 };
         // Fails where the page is full, which a test shows it never is.
@@ -250,5 +261,7 @@ mod tests {
         assert_eq!(program(Some(name)) + &program(Some(name)), "");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text.repeat(2));
         std::fs::remove_file(path).unwrap();
+        let lost = program(Some("/nowhere/counters"));
+        assert!(lost.contains("RSOCKET_STATS: /nowhere/counters: cannot be opened") && lost.lines().count() == 1, "{lost}");
     }
 }

@@ -34,19 +34,21 @@ impl Deferral {
 
     /// What the variables of `env` say, and the file in `dir` of the program.
     pub fn load(dir: &Path, env: &dyn Fn(&str) -> Option<OsString>, program: &str, warn: &mut dyn FnMut(String)) -> Self {
-        let mut flag = |name: &str| {
+        // The shipped library takes any other number for 1.
+        let any_number = |text: &[u8]| text.iter().all(u8::is_ascii_digit).then(|| text.iter().any(|digit| *digit != b'0'));
+        let mut flag = |name: &str, number: &dyn Fn(&[u8]) -> Option<bool>| {
             let value = env(name)?;
             match value.as_bytes().trim_ascii() {
-                // As the shipped library: what is no number is 0.
                 b"" | b"0" => Some(false),
-                digits if digits.iter().all(u8::is_ascii_digit) => Some(digits.iter().any(|digit| *digit != b'0')),
+                b"1" => Some(true),
+                text if number(text).is_some() => number(text),
                 text => {
                     warn(format!("{name}: `{}` is neither 0 nor 1; it is ignored", printable(text)));
                     None
                 }
             }
         };
-        let (own, shipped) = (flag("RSOCKET_DEFER"), flag("RDMAV_FORK_SAFE"));
+        let (own, shipped) = (flag("RSOCKET_DEFER", &|_| None), flag("RDMAV_FORK_SAFE", &any_number));
         match (own, shipped) {
             (Some(false), _) => Deferral::Off,
             (_, Some(true)) => Deferral::Shipped,
@@ -107,7 +109,11 @@ mod tests {
         assert_eq!(load(&[(defer, "1")], None), (Deferral::Own, 0));
         assert_eq!(load(&[(defer, "1"), (fork_safe, "1")], None), (Deferral::Shipped, 0));
         assert_eq!(load(&[(defer, "0"), (fork_safe, "1")], Some(b"*")), (Deferral::Off, 0));
-        assert_eq!(load(&[(defer, "yes")], None), (Deferral::Off, 1));
+        assert_eq!(load(&[(fork_safe, "2")], None), (Deferral::Shipped, 0));
+        assert_eq!(load(&[(fork_safe, "00")], None), (Deferral::Off, 0));
+        for wrong in ["yes", "2", "-1", "1 1"] {
+            assert_eq!(load(&[(defer, wrong)], None), (Deferral::Off, 1), "{wrong}");
+        }
     }
 
     #[test]

@@ -22,10 +22,9 @@ use libc::{POLLERR, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
 
 use super::{
     address,
-    readiness::Readiness,
     spin::Spin,
-    stream::{Blocking, See, Seen},
-    wait::{self, Borrowed, Interest, Sleepers},
+    stream::Blocking,
+    wait::{Interest, Sleepers},
 };
 use crate::{
     config,
@@ -33,14 +32,7 @@ use crate::{
     fabric::shm::datagram::{Inbox, Taken},
     log_debug,
     stats::{self, Counter},
-    sys::{
-        clock::{self, Nanos},
-        descriptor,
-        lock::Lock,
-        message,
-        owner::Process,
-        ppoll, signals,
-    },
+    sys::{clock, descriptor, lock::Lock, message},
 };
 
 mod abroad;
@@ -48,11 +40,13 @@ mod outbox;
 mod place;
 mod remote;
 mod turns;
+mod waiting;
 
 use outbox::{Outbox, Way};
 use place::{Place, place_of};
 use remote::Remote;
 use turns::Turns;
+use waiting::Looker;
 
 /// How many datagram sockets there ever were: a process that has had none need not look.
 static EVER: AtomicU32 = AtomicU32::new(0);
@@ -339,107 +333,10 @@ impl Datagram {
         Ok(Some(Received { len: if whole { len } else { copied }, source, truncated: copied < len, control: 0, flags: 0 }))
     }
 
-    /// Looks where there is nothing.
-    fn look(&self, incoming: &mut Incoming) -> bool {
-        incoming.next_len().is_some() || self.look_anew(incoming)
-    }
-
-    /// Looks for new datagrams, also of new senders.
-    fn look_anew(&self, incoming: &mut Incoming) -> bool {
-        let Some(inbox) = &mut incoming.inbox else { return false };
-        let heard = inbox.take_events();
-        if inbox.take_news() {
-            incoming.turns.new_sender();
-        }
-        // Another thread may sleep whose bell this one has taken off.
-        let others = heard && self.sleepers.any();
-        if others {
-            inbox.arm();
-        }
-        let there = inbox.next_len().is_some();
-        if others && there {
-            self.sleepers.wake(Interest::READ);
-        }
-        self.look_abroad() || there
-    }
-
-    /// The kernel had nothing: looks for new datagrams, and says whether the kernel is to be asked once more before they are taken.
-    fn has_news(&self) -> Result<bool> {
-        let mut incoming = self.inbox.lock()?;
-        incoming.turns.kernel_is_empty();
-        if let Some(mut remote) = self.queues()? {
-            remote.kernel_is_empty();
-        }
-        let there = self.look_anew(&mut incoming);
-        Ok(there && incoming.turns.has_news())
-    }
-
-    /// Looks for the polling time whether a peer of this host sends something, if there is one.
-    fn spin(&self) -> Result<bool> {
-        let near = self.inbox.lock()?.inbox.as_ref().is_some_and(Inbox::has_senders);
-        let far = self.queues()?.is_some_and(|remote| remote.has_senders());
-        if !near && !far {
-            return Ok(false);
-        }
-        let Some(turns) = self.spin.turns(|| None) else { return Ok(false) };
-        let until = clock::now().saturating_add(u64::try_from(turns.time.as_nanos()).unwrap_or(0));
-        let process = Process::this();
-        let mut found = false;
-        while !found && clock::now() < until {
-            turns.pause();
-            if process.has_forked() {
-                return Err(Errno::INTR);
-            }
-            found = near && self.inbox.lock()?.next_len().is_some() || far && self.remote.lock()?.next_len(clock::now()).is_some();
-        }
-        self.spin.spun(found);
-        Ok(found)
-    }
-
-    fn sleep(&self, fd: RawFd, deadline: Option<Nanos>) -> Result<()> {
-        let (process, waiter) = (Process::this(), wait::waiter());
-        self.sleepers.add(&waiter, Interest::READ | Interest::STATE);
-        let there = self.arm_and_look();
-        let slept = if there {
-            Ok(0)
-        } else {
-            stats::add(Counter::WaitsSlept, 1);
-            let mut set = [waiter.event_fd(), fd, self.event_fd()].map(|fd| ppoll::PollFd { fd, events: POLLIN, revents: 0 });
-            let left = clock::left(clock::now(), deadline);
-            let left = config::get().wake_up_interval.map_or(left, |most| Some(left.map_or(most, |left| left.min(most))));
-            let time = waiter.sleep_time(left);
-            // signal(7): with a time-out on the socket it is EINTR whatever the handler.
-            if deadline.is_none() { signals::sleep(&mut set, time) } else { ppoll::ppoll(&mut set, time, None) }
-        };
-        if process.has_forked() {
-            // By a signal handler, and this is the child.
-            return Err(Errno::INTR);
-        }
-        self.sleepers.remove(&waiter);
-        slept.map(drop)
-    }
-
-    fn arm(&self, incoming: &Incoming) {
-        if let Some(inbox) = &incoming.inbox {
-            inbox.arm();
-        }
-        if let Ok(Some(mut remote)) = self.queues() {
-            remote.arm();
-        }
-    }
-
-    /// Arms, and says whether there is something, also where that cannot be said.
-    fn arm_and_look(&self) -> bool {
-        let Ok(mut incoming) = self.inbox.lock() else { return true };
-        self.arm(&incoming);
-        let there = self.look(&mut incoming);
-        there || self.error.load(Ordering::Relaxed) != 0 || self.is_leaving() && !self.left.load(Ordering::Acquire)
-    }
-
     /// FIONREAD (udp(7)): "the size of the next pending datagram". `None`: the kernel has it.
     pub fn next_len(&self, fd: RawFd) -> Option<usize> {
         let mut incoming = self.inbox.lock().ok()?;
-        self.look(&mut incoming);
+        self.look(&mut incoming, Looker::Passing);
         let kernels = || descriptor::borrow(fd).and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).is_some_and(|bytes| bytes > 0);
         let next = if incoming.turns.is_kernels(true) && kernels() { None } else { incoming.next_len() };
         drop(incoming);
@@ -455,27 +352,7 @@ impl Datagram {
 
     /// poll's events of the peers on this host.
     pub fn events(&self) -> i16 {
-        self.events_of(self.inbox.lock().is_ok_and(|mut incoming| self.look(&mut incoming)))
-    }
-
-    /// The same, and the event descriptor becomes readable when there are others.
-    pub fn arm_and_see(&self, _: &Borrowed) -> i16 {
-        let Ok(mut incoming) = self.inbox.lock() else { return 0 };
-        self.arm(&incoming);
-        let there = self.look(&mut incoming);
-        self.events_of(there)
-    }
-
-    /// What a watcher sees (see [`Watcher`](super::wait::Watcher)).
-    pub fn see(&self, how: See) -> Result<Seen> {
-        let mut incoming = self.inbox.lock()?;
-        if how == See::Arm {
-            self.arm(&incoming);
-        }
-        let there = if how == See::Announced { self.look_anew(&mut incoming) } else { self.look(&mut incoming) };
-        let far = self.queues()?.map_or(0, |mut remote| remote.arrivals());
-        let arrivals = incoming.inbox.as_ref().map_or(0, Inbox::arrivals).wrapping_add(far);
-        Ok(Seen { readiness: Readiness::Events(self.events_of(there)), arrivals, blocked: 0, over: false })
+        self.events_of(self.inbox.lock().is_ok_and(|mut incoming| self.look(&mut incoming, Looker::Passing)))
     }
 
     /// The kernel alone has it from now on, for something that only the kernel knows. What has come before is still to be read.

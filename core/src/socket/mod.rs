@@ -330,7 +330,7 @@ impl Socket {
 
     /// poll's last look before it sleeps; the poller is registered.
     pub fn arm_and_look(&self, waiter: &Borrowed) -> Look {
-        self.look_with(|stream| stream.arm_and_look(waiter), |datagram| datagram.arm_and_see(waiter))
+        self.look_with(|stream| stream.arm_and_look(waiter), Datagram::arm_and_see)
     }
 
     /// What poll is to say of these events of the kernel's socket, whose number is `fd`.
@@ -352,7 +352,7 @@ impl Socket {
             let _ = listener.take_peers(false);
         }
         if let Some(datagram) = self.datagram() {
-            datagram.events();
+            datagram.look_after_sleep(waiter);
         }
     }
 

@@ -319,21 +319,6 @@ impl Datagram {
         Ok(Some(Received { len: if whole { len } else { copied }, source, truncated: copied < len, control: 0, flags: 0 }))
     }
 
-    /// Looks for messages, and takes their announcements off.
-    pub(super) fn look_abroad(&self) -> bool {
-        let Ok(Some(mut remote)) = self.queues() else { return false };
-        // Another thread may sleep whose announcement that was.
-        let others = remote.clear_events() && self.sleepers.any();
-        if others {
-            remote.arm();
-        }
-        let there = remote.next_len(clock::now()).is_some();
-        if others && there {
-            self.sleepers.wake(Interest::READ);
-        }
-        there
-    }
-
     /// Takes a datagram of the kernel's, without waiting. A header is not the program's, nor is a control message.
     pub(super) fn receive_kernel(&self, fd: RawFd, into: &mut [IoSliceMut<'_>], control: &mut [u8], flags: i32) -> Result<Received> {
         if !self.speaks() || into.len() >= MOST_PIECES {

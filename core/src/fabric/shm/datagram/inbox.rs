@@ -60,6 +60,15 @@ pub struct Taken {
     pub source: SocketAddr,
 }
 
+/// What was announced.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Heard {
+    /// Anything: who is armed is so no longer, perhaps, or not for all.
+    pub any: bool,
+    /// Something at a descriptor that is [followed](Inbox::follow).
+    pub followed: bool,
+}
+
 /// See the module.
 pub struct Inbox {
     set: OwnFd,
@@ -175,16 +184,18 @@ impl Inbox {
         }
     }
 
-    /// Lets in senders, and takes bells off. Whether there was any of it: who is armed is so no longer, perhaps, or not for all.
-    pub fn take_events(&mut self) -> bool {
-        let mut any = false;
+    /// Lets in senders, and takes bells off.
+    pub fn take_events(&mut self) -> Heard {
+        let mut heard = Heard::default();
         for _ in 0..=MOST_CHANNELS / EVENTS {
             let mut events = [Event { events: 0, u64: 0 }; EVENTS];
             let Ok(count) = epoll::wait(self.set.as_raw_fd(), &mut events, Some(Duration::ZERO), None) else { break };
-            any |= count > 0;
+            heard.any |= count > 0;
             for event in events.iter().take(count) {
                 if { event.u64 } == DOOR {
                     self.let_in();
+                } else if { event.u64 } == OTHER {
+                    heard.followed = true;
                 } else if let Some(at) = self.channels.iter().position(|channel| channel.number == { event.u64 }) {
                     self.hear(at);
                 }
@@ -193,7 +204,7 @@ impl Inbox {
                 break;
             }
         }
-        any
+        heard
     }
 
     fn let_in(&mut self) {

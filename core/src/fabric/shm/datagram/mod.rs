@@ -30,7 +30,7 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-pub use inbox::{Inbox, Taken};
+pub use inbox::{Heard, Inbox, Taken};
 use ring::{Put, Writer};
 
 /// Longest datagram that a channel takes.

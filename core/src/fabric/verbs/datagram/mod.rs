@@ -77,8 +77,8 @@ pub(super) struct VerbsQueue {
     /// Slots of messages that have come, and their length.
     come: VecDeque<(u32, usize)>,
     arrivals: u32,
-    /// Requests for an event since the channel was last seen empty.
-    armed: u32,
+    /// An event was asked for, and has not been taken.
+    armed: bool,
     /// The device takes no more.
     is_broken: bool,
 }
@@ -162,7 +162,7 @@ impl VerbsQueue {
             left: 0,
             come: VecDeque::with_capacity(sizes.receives as usize),
             arrivals: 0,
-            armed: 0,
+            armed: false,
             is_broken: false,
             id,
         };
@@ -358,10 +358,12 @@ impl Queue for VerbsQueue {
     }
 
     fn arm(&mut self) -> Result<()> {
-        let _inside = inside::enter();
-        // SAFETY: the completion queue is valid.
-        libs::check_code(unsafe { rdma_sys::ibv_req_notify_cq(self.completions.raw(), 0) })?;
-        self.armed = self.armed.saturating_add(1);
+        if !self.armed {
+            let _inside = inside::enter();
+            // SAFETY: the completion queue is valid.
+            libs::check_code(unsafe { rdma_sys::ibv_req_notify_cq(self.completions.raw(), 0) })?;
+            self.armed = true;
+        }
         Ok(())
     }
 
@@ -370,18 +372,10 @@ impl Queue for VerbsQueue {
     }
 
     fn clear_events(&mut self) -> bool {
-        let mut any = false;
-        // There are at most as many events as requests for one.
-        while self.armed > 0 {
-            if !self.completions.take_event() {
-                // Requests that found the queue armed made no event of their own.
-                self.armed = 1;
-                break;
-            }
-            self.armed -= 1;
-            any = true;
-        }
-        any
+        // There are as many events as requests for one.
+        let taken = self.armed && self.completions.take_event();
+        self.armed &= !taken;
+        taken
     }
 }
 
