@@ -124,8 +124,6 @@ fn two_processes_meet_in_shared_memory() {
         for (ended, sent) in [(&server, EXCHANGES), (&client, EXCHANGES + 1)] {
             assert_eq!(of(ended, "datagrams_sent_shm"), sent, "{}", ended.report());
             assert_eq!(of(ended, "datagrams_sent_kernel"), 0, "{}", ended.report());
-            // One thread, which looks for itself: it has nobody to wake, but when it gets another descriptor to sleep on.
-            assert!(of(ended, "wake_ups") < 5, "{}", ended.report());
         }
     }
 }
