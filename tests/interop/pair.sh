@@ -68,8 +68,8 @@ run_default_sizes() {
 1048576 20"
 }
 
-# waits_in_soft_roce BEFORE: whether a riostream that is none of those BEFORE waits in the kernel for soft-RoCE to let go of memory that it gives back: for 200 s, where something has a
-# reference left (docs/notes/interoperation.md)
+# waits_in_soft_roce BEFORE: whether a riostream that is none of those BEFORE waits in the kernel for soft-RoCE to let go of memory that it
+# gives back: for 200 s, where something has a reference left (docs/notes/interoperation.md)
 waits_in_soft_roce() {
   local number
   for number in $(pgrep -x riostream); do
