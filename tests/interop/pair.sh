@@ -68,43 +68,13 @@ run_default_sizes() {
 1048576 20"
 }
 
-# waits_in_soft_roce BEFORE: whether a riostream that is none of those BEFORE waits in the kernel for soft-RoCE to let go of memory that it
-# gives back: for 200 s, where something has a reference left (docs/notes/interoperation.md)
-waits_in_soft_roce() {
-  local number
-  for number in $(pgrep -x riostream); do
-    [[ " $1 " == *" $number "* ]] || ! grep -q __rxe_cleanup "/proc/$number/wchan" || return 0
-  done
-  return 1
-}
-
-# try_riostream ARGUMENT...: 9 where the client's end hangs in the kernel
-try_riostream() {
-  local look=0 before
-  before=$(pgrep -x riostream | tr '\n' ' ')
+# run_riostream ARGUMENT...: the same arguments at both ends. Its ends look at memory while they wait, and never sleep
+run_riostream() {
   counters
   server linked riostream -b "$AT" "$@" & local pid=$!
   rwait 7471 || return 1
-  client linked riostream -s "$AT" "$@" & local asking=$!
-  while kill -0 $asking 2>/dev/null; do
-    sleep 0.1; look=$((look + 1))
-    [ $((look % 20)) = 0 ] && waits_in_soft_roce "$before" && sleep 2 && waits_in_soft_roce "$before" && { kill $pid 2>/dev/null; return 9; }
-  done
-  wait $asking
+  client linked riostream -s "$AT" "$@"
   both_ok $? $pid && counters
-}
-
-# run_riostream ARGUMENT...: the same arguments at both ends. Its ends look at memory while they wait, and never sleep. A shipped client that
-# hangs in the kernel is tried again
-run_riostream() {
-  local tries=1 try status
-  [ "$CLIENT" = shipped ] && tries=3
-  for try in $(seq $tries); do
-    try_riostream "$@"; status=$?
-    [ $status = 9 ] || return $status
-    echo "note: try $try of $tries: the client hangs in soft-RoCE while it gives back its memory"
-  done
-  return 1
 }
 
 # run_rounds COUNT: memory is mapped, written by the other end, compared and unmapped, so often
