@@ -34,21 +34,20 @@ impl Deferral {
 
     /// What the variables of `env` say, and the file in `dir` of the program.
     pub fn load(dir: &Path, env: &dyn Fn(&str) -> Option<OsString>, program: &str, warn: &mut dyn FnMut(String)) -> Self {
-        // The shipped library takes any other number for 1.
-        let any_number = |text: &[u8]| text.iter().all(u8::is_ascii_digit).then(|| text.iter().any(|digit| *digit != b'0'));
-        let mut flag = |name: &str, number: &dyn Fn(&[u8]) -> Option<bool>| {
+        let mut flag = |name: &str, any_number: bool| {
             let value = env(name)?;
             match value.as_bytes().trim_ascii() {
                 b"" | b"0" => Some(false),
                 b"1" => Some(true),
-                text if number(text).is_some() => number(text),
+                digits if any_number && digits.iter().all(u8::is_ascii_digit) => Some(digits.iter().any(|digit| *digit != b'0')),
                 text => {
                     warn(format!("{name}: `{}` is neither 0 nor 1; it is ignored", printable(text)));
                     None
                 }
             }
         };
-        let (own, shipped) = (flag("RSOCKET_DEFER", &|_| None), flag("RDMAV_FORK_SAFE", &any_number));
+        // The shipped library takes any other number for 1.
+        let (own, shipped) = (flag("RSOCKET_DEFER", false), flag("RDMAV_FORK_SAFE", true));
         match (own, shipped) {
             (Some(false), _) => Deferral::Off,
             (_, Some(true)) => Deferral::Shipped,

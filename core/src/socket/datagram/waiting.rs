@@ -44,11 +44,7 @@ impl Datagram {
 
     /// Looks at memory alone.
     fn is_there(&self, incoming: &mut Incoming) -> bool {
-        incoming.next_len().is_some() || self.is_there_abroad()
-    }
-
-    fn is_there_abroad(&self) -> bool {
-        self.queues().is_ok_and(|remote| remote.is_some_and(|mut remote| remote.next_len(clock::now()).is_some()))
+        incoming.next_len().is_some() || self.look_abroad(false, Looker::Passing)
     }
 
     /// Whether others than who looks sleep, or watch.
@@ -82,14 +78,14 @@ impl Datagram {
         if others && there {
             self.wake_others(looker);
         }
-        heard.followed && self.look_abroad_anew(looker) || there || self.is_there_abroad()
+        self.look_abroad(heard.followed, looker) || there
     }
 
-    /// Looks for messages, and takes their announcements off.
-    fn look_abroad_anew(&self, looker: Looker<'_>) -> bool {
+    /// Looks for messages, and takes their announcements off if there are any.
+    fn look_abroad(&self, announced: bool, looker: Looker<'_>) -> bool {
         let Ok(Some(mut remote)) = self.queues() else { return false };
         // As above.
-        let others = remote.clear_events() && self.others_wait(looker);
+        let others = announced && remote.clear_events() && self.others_wait(looker);
         if others {
             remote.arm();
         }
@@ -136,18 +132,21 @@ impl Datagram {
     pub(super) fn sleep(&self, fd: RawFd, deadline: Option<Nanos>) -> Result<()> {
         let (process, waiter) = (Process::this(), wait::waiter());
         self.sleepers.add(&waiter, Interest::READ | Interest::STATE);
-        let slept = if self.arm_and_look() { Ok(()) } else { self.sleep_armed(fd, deadline, &waiter) };
+        let announced = if self.arm_and_look() { Ok(false) } else { self.sleep_armed(fd, deadline, &waiter) };
         if process.has_forked() {
             // By a signal handler, and this is the child.
             return Err(Errno::INTR);
         }
+        if announced == Ok(true) {
+            self.look_after_sleep(&waiter);
+        }
         self.sleepers.remove(&waiter);
-        slept
+        announced.map(drop)
     }
 
-    fn sleep_armed(&self, fd: RawFd, deadline: Option<Nanos>, waiter: &Borrowed) -> Result<()> {
+    /// Whether the event descriptor is readable afterwards.
+    fn sleep_armed(&self, fd: RawFd, deadline: Option<Nanos>, waiter: &Borrowed) -> Result<bool> {
         stats::add(Counter::WaitsSlept, 1);
-        let process = Process::this();
         let mut set = [waiter.event_fd(), fd, self.event_fd()].map(|fd| ppoll::PollFd { fd, events: POLLIN, revents: 0 });
         let left = clock::left(clock::now(), deadline);
         let left = config::get().wake_up_interval.map_or(left, |most| Some(left.map_or(most, |left| left.min(most))));
@@ -155,10 +154,7 @@ impl Datagram {
         // signal(7): with a time-out on the socket it is EINTR whatever the handler.
         if deadline.is_none() { signals::sleep(&mut set, time) } else { ppoll::ppoll(&mut set, time, None) }?;
         let [_, _, announced] = set;
-        if announced.revents != 0 && !process.has_forked() {
-            self.look_after_sleep(waiter);
-        }
-        Ok(())
+        Ok(announced.revents != 0)
     }
 
     fn arm(&self, incoming: &Incoming) {
